@@ -16,7 +16,7 @@ from torch_geometric.data import Data
 from torch_geometric.data.separate import separate
 
 from graphcl.arguments import checked, keywords
-from graphcl.datasets.dataset import NUMBER_CLASSES, Benchmark, Collated, GraphDataset, class_labels
+from graphcl.datasets.dataset import Benchmark, Collated, GraphDataset, class_labels
 from graphcl.datasets.disk.on_disk import is_on_disk, open_on_disk
 from graphcl.datasets.features import node_features
 from graphcl.datasets.groups import GroupNumbers
@@ -160,6 +160,8 @@ def load_dataset(
         if molecules or benchmark is not None or isinstance(source, GraphDataset):
             given = given.model_copy(update={"categories": True})
         dataset = prepare(data, slices, name, given, benchmark)
+        if isinstance(source, GraphDataset) and source.classes is not None and dataset.classes is not None:
+            dataset.classes = source.classes[np.asarray(dataset.classes)]  # its `y` holds indices
         if molecules:
             dataset.invalid = parser.invalid
     except Exception as error:  # of a file: a defect that no check has found
@@ -198,8 +200,8 @@ def prepare(
         start: index in the source of the first graph, likewise.
 
     Raises:
-        InputError: a graph is invalid and not to be left out, or a class in `y` is a string; see also `find_invalid`,
-            `node_features` and `GroupNumbers`.
+        InputError: a graph is invalid and not to be left out, or `y` mixes strings and numbers; see also
+            `find_invalid`, `node_features` and `GroupNumbers`.
         NoGraphLeftError: all graphs are invalid and left out.
     """
     settings = settings or Loading()
@@ -230,13 +232,11 @@ def prepare(
     if benchmark is not None:
         data.y = data.y.float()
         return GraphDataset(data, slices, name, features, degree_columns=degrees, benchmark=benchmark)
-    if isinstance(data.y, list):  # PyG collates strings and NumPy numbers into a list
-        for each in [each for each in data.y if isinstance(each, str)]:
-            raise InputError(f"{name}: `y` must be a number, got {each[:60]!r}; {NUMBER_CLASSES}.")
+    if isinstance(data.y, list) and not any(isinstance(each, str) for each in data.y):  # of NumPy numbers
         with contextlib.suppress(ValueError, TypeError):
             data.y = torch.from_numpy(np.asarray(data.y))
     classes = None
-    if (labels := class_labels(data.y, slices.get("y"), ptr.numel() - 1)) is not None:
+    if (labels := class_labels(data.y, slices.get("y"), ptr.numel() - 1, name)) is not None:
         data.y, classes = labels
         slices["y"] = torch.arange(ptr.numel())
     dataset = GraphDataset(data, slices, name, features, classes, degrees)

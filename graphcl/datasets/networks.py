@@ -12,7 +12,6 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import from_networkx
 
-from graphcl.datasets.dataset import NUMBER_CLASSES
 from graphcl.errors import InputError, InputTypeError, warn
 
 _KEPT = ("id", "group", "part", "project")
@@ -34,7 +33,8 @@ def convert_networkx(graphs: Sequence[Any], what: str, features: str = "auto") -
 
     Raises:
         InputError: "x" or "edge_attr" differs in length within a graph, is not numeric, or is missing on some nodes or
-            edges; "y" is not numeric; or nodes have attributes but no "x", unless `features` is "constant" or "degree".
+            edges; "y" is neither numeric nor a string; or nodes have attributes but no "x", unless `features` is
+            "constant" or "degree".
     """
     result, dropped = list[Data](), set[str]()
     for number, graph in enumerate(graphs):
@@ -61,9 +61,11 @@ def convert_networkx(graphs: Sequence[Any], what: str, features: str = "auto") -
             data.edge_attr = edge_attr[edge_rows]
         dropped |= {f"edge attribute {key!r}" for values in edges for key in values if key != "edge_attr"}
         dropped |= {f"graph attribute {key!r}" for key in graph.graph if key not in ("y", *_KEPT)}
-        if graph.graph.get("y") is not None:
-            y = _numbers(graph.graph["y"], f"{what}: graph attribute 'y' of graph {number}", f"; {NUMBER_CLASSES}")
-            data.y = y.reshape(1, -1) if y.numel() > 1 else y.reshape(1)
+        if (y := graph.graph.get("y")) is not None:
+            if not isinstance(y, str):
+                y = _numbers(y, f"{what}: graph attribute 'y' of graph {number}")
+                y = y.reshape(1, -1) if y.numel() > 1 else y.reshape(1)
+            data.y = y
         for key in _KEPT:
             if (own := graph.graph.get(key)) is not None:
                 data[key] = own.item() if isinstance(own, np.generic) else own
@@ -91,10 +93,10 @@ def _rows(attributes: Sequence[Mapping[str, Any]], key: str, name: str) -> torch
     return _numbers(rows, f"{name}: {key!r}").reshape(len(rows), -1) if rows else None
 
 
-def _numbers(values: object, name: str, advice: str = "") -> torch.Tensor:
+def _numbers(values: object, name: str) -> torch.Tensor:
     array = np.empty(0, object)
     with contextlib.suppress(ValueError, TypeError, RuntimeError):  # rows of different lengths
         array = np.asarray(values)
     if array.dtype.kind not in "biuf":
-        raise InputError(f"{name} must be numbers, the same count each; got {str(values)[:60]}{advice}.")
+        raise InputError(f"{name} must be numbers, the same count each; got {str(values)[:60]}.")
     return torch.from_numpy(np.array(array, dtype=np.float64 if array.dtype.kind == "f" else np.int64))

@@ -68,8 +68,7 @@ def load_for(
     complete = "labels" in features and given.num_features == description.in_channels
     if not isinstance(given, MappedDataset) and features != "labels" and not complete and not nodes:
         dataset = load_dataset(given, features=features, degree_columns=description.degree_columns or None)
-        # loading again renumbers the classes from 0, so keep the original class values
-        dataset.classes, dataset.invalid = given.classes, given.invalid
+        dataset.invalid = given.invalid
     if dataset.num_features != description.in_channels:
         raise InputError(
             f"{given.name} has {given.num_features} columns of `x` ({given.features}); {trained} "

@@ -89,16 +89,16 @@ def test_graphs_that_do_not_fit(tmp_path):
 @pytest.mark.parametrize("ids", [None, [f"molecule {number}" for number in range(36)]], ids=["numbered", "texts"])
 def test_npz(ids, encoder, tmp_path, capsys):
     path, expected = encoder
-    graphs, out = small_graphs(labelled=ids is None), tmp_path / "e.npz"
+    graphs, out, labels = small_graphs(), tmp_path / "e.npz", ["yes", "no"] if ids else [0, 1]
     for graph, each in zip(graphs, ids or [], strict=ids is not None):
-        graph.id = each
+        graph.id, graph.y = each, labels[int(graph.y)]
     for words, seed in ([], 4), (["--seed", "7", "--batch-size", "5", "--force"], 7):
         assert main([path, "--dataset", saved(graphs, tmp_path), "--out", str(out), *words]) == 0
         with np.load(out) as arrays:
-            assert sorted(arrays) == (["h", "id", "y"] if ids is None else ["h", "id"])
+            assert sorted(arrays) == ["h", "id", "y"]
             np.testing.assert_allclose(arrays["h"], expected[seed], rtol=1e-5)
             assert arrays["id"].tolist() == (ids or list(range(36)))
-            assert ids or arrays["y"].tolist() == [0, 1] * 18
+            assert arrays["y"].tolist() == labels * 18
     assert f" classes), features: labels; 12 numbers per graph in {out}" in capsys.readouterr().out
 
 

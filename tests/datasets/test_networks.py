@@ -105,7 +105,7 @@ def test_wrong_graphs(refused):
         ([changed("C"), changed()], "nodes of graph 0 have 'charge' and 'symbol', but no 'x'; set 'x'"),
         ([with_x(nx.path_graph(2), str), nx.path_graph(2)], "nodes of graph 0: 'x' must be numbers"),
         ([with_x(nx.path_graph(3), range), nx.path_graph(2)], "nodes of graph 0: 'x' must be numbers, the same count"),
-        ([changed(y="active"), changed(y="b")], "'y' of graph 0 must be numbers", "active", "numpy.unique"),
+        ([changed(y={"a": 1})], "'y' of graph 0 must be numbers", "{'a': 1}"),
         ([nx.Graph([(0, 1, {"edge_attr": 1}), (1, 2)])] * 2, "edges of graph 0: 1 of 2 have no 'edge_attr'"),
         ([nx.Graph([(0, 1, {"edge_attr": "C"})])] * 2, "edges of graph 0: 'edge_attr' must be numbers"),
     ):

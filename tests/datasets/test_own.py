@@ -13,6 +13,7 @@ from torch_geometric.transforms import ToUndirected
 
 from graphcl import errors
 from graphcl.datasets import load_dataset, write_on_disk
+from graphcl.datasets.disk import pieces
 from graphcl.errors import InputError, InputTypeError
 from tests.conftest import small_graphs
 from tests.datasets.conftest import write_folder
@@ -90,6 +91,42 @@ def test_one_whole_number_is_a_class():
     for y in (1, True, np.int64(1), np.array([1]), one, one.view(1, 1), one.view(1).short(), 1.0, [1.0]):
         dataset = load_dataset([graph(y=y), graph(y=[0.0] if isinstance(y, list) else y * 0), graph(y=y)])
         assert (dataset.num_classes, dataset.y.tolist(), dataset[1].y.shape) == (2, [1, 0, 1], (1,)), repr(y)
+
+
+def test_strings_are_classes(tmp_path, monkeypatch):
+    monkeypatch.setattr(pieces, "_GROUP", 2)
+    names, index = ["no", "yes", "a" * 70, "no", "é"], [1, 2, 0, 1, 3]
+    graphs = [graph(y=name, number=i) for i, name in enumerate(names)]
+    torch.save(graphs, tmp_path / "own.pt")
+    networks = [nx.path_graph(3) for _ in names]
+    for network, name in zip(networks, names, strict=True):
+        network.graph["y"] = name
+    node = Data(x=torch.eye(5), edge_index=PAIR, y=names)
+    held = load_dataset(graphs)
+    for number, found in enumerate((
+        held,
+        load_dataset([graph(y=np.array([name])) for name in names]),
+        load_dataset([graph(y=[name]) for name in names]),
+        load_dataset(tmp_path / "own.pt"),
+        load_dataset(networks),
+        load_dataset(node, nodes=True),
+        load_dataset(held, features="degree"),
+        write_on_disk(graphs, tmp_path / "packed"),
+        write_on_disk(iter(graphs), tmp_path / "pieces"),
+        write_on_disk(held[:], tmp_path / "subset"),
+    )):  # fmt: skip
+        y = found._data.y
+        assert (found.num_classes, y.dtype, y.tolist()) == (4, torch.long, index), number
+        assert list(found.classes) == sorted(set(names)), number
+        assert list(found.classes[y]) == names, number
+    mixed = [*graphs[:2], graph(y=1), graph(y=2)]
+    one_line(lambda: write_on_disk(iter(mixed), tmp_path / "mixed"), "`y` of some graphs is a string, of others")
+
+
+def test_the_classes_of_a_data_set_keep_their_values(tmp_path):
+    held = load_dataset([graph(y=y) for y in (7, 5, 9, 7)])
+    for found in (load_dataset(held[1:], features="degree"), write_on_disk(held[1:], tmp_path / "packed")):
+        assert found.classes[found._data.y].tolist() == [5, 9, 7]
 
 
 def test_other_targets_are_kept_without_classes():
@@ -191,7 +228,7 @@ LISTS = [
         [graph(), Data(x=torch.ones(3, 2), y=0)],
         "graph 1 has no `edge_index`, graph 0 has one; give it to all",
     ),
-    ([graph(y="a"), graph(y="b")], "`y` must be a number, got 'a'; number the classes, e.g. by numpy.unique"),
+    ([graph(y="a"), graph(y=1)], "own: `y` mixes strings and numbers: 'a' of graph 0, 1 of graph 1; use one kind."),
     ([graph(), graph(x=torch.ones(3, 5))], "`x` of graph 1 has shape [3, 5], of graph 0 [3, 2]"),
     ([graph(x=torch.eye(3).to_sparse())] * 2, "`x` must be a dense torch tensor [N, F]"),
     ([graph(x=torch.ones(3, 2, device="meta"))], "`x` must be a dense torch tensor, got [3, 2] of float32 on"),

@@ -115,8 +115,10 @@ def _prepare(graphs: Sequence[Data], name: str, split: Split | None, settings: N
     data, slices, ptr = check_store(*collate_graphs(graphs, name), name)
     split = _split(data, slices, ptr, name) or split
     y, n = data.get("y"), int(ptr[-1])
-    labels = class_labels(y.flatten(), torch.arange(n + 1), n) if isinstance(y, Tensor) else None
-    if labels is None or int(y.min()) < 0:
+    y = y.flatten() if isinstance(y, Tensor) else [each for part in y or () for each in part]
+    labels = class_labels(y, torch.arange(n + 1), n, name)
+    if labels is None or (isinstance(y, Tensor) and int(y.min()) < 0):
+        y = data.get("y")
         found = f"shape {list(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
         rule = f"one class, from 0 on, for each of the {n} nodes (of whole graphs: --method two_views)"
         raise InputError(f"{name}: `y` must be {rule}, got {found}; leave nodes without a class out.")
