@@ -114,7 +114,7 @@ def load_dataset(
     Reference: Morris et al., "TUDataset: A collection of benchmark datasets for learning with graphs", 2020.
     """
     given = loading(features=features, max_degree=max_degree, **settings)
-    source = list(source) if isinstance(source, Iterator) else source
+    source = list(source) if isinstance(source, Iterator | torch.utils.data.IterableDataset) else source
     molecules = is_molecules(source, given.smiles)
     for key in SplitTable.model_fields:
         if not molecules and key != "invalid" and (value := getattr(given, key)):

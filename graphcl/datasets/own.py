@@ -15,7 +15,7 @@ from torch_geometric.data.collate import collate
 
 from graphcl.datasets.dataset import Collated, GraphDataset
 from graphcl.datasets.staging import allow_pyg_containers
-from graphcl.datasets.store import check_edge_index
+from graphcl.datasets.store import check_edge_index, is_dense
 from graphcl.errors import InputError, InputTypeError, reason, warn
 from graphcl.graphs.batching import unsupported
 from graphcl.system.torch_file import read_torch_file
@@ -42,7 +42,8 @@ def collate_graphs(graphs: Sequence[object], what: str) -> Collated:
     try:
         data, slices, _ = collate(type(graphs[0]), data_list=list(graphs), increment=False, add_batch=False)
     except Exception as error:  # PyG raises any kind
-        raise InputError(f"{what}: the graphs cannot be put together: {reason(error)}.") from None
+        found = _difference(graphs) or f"the graphs cannot be put together: {reason(error)}."
+        raise InputError(f"{what}: {found}") from None
     if groups is not None:
         data.group, slices["group"] = groups, torch.arange(len(groups) + 1)
     return data, slices
@@ -71,13 +72,25 @@ def _check_alike(first: Data, graph: Data, number: int, what: str) -> None:
         has, lacks = (0, number) if key in first else (number, 0)
         raise InputError(f"{what}: graph {lacks} has no `{key}`, graph {has} has one; give it to all or to none.")
     check_edge_index(graph.get("edge_index"), f"{what}: `edge_index` of graph {number}")
-    for key in ("x", "edge_attr"):
-        value, model = graph.get(key), first.get(key)
-        if isinstance(value, Tensor) and isinstance(model, Tensor) and value.shape[1:] != model.shape[1:]:
-            raise InputError(
-                f"{what}: `{key}` of graph {number} has shape {list(value.shape)}, of graph 0 {list(model.shape)}; "
-                "all graphs need the same number of columns."
-            )
+
+
+def _difference(graphs: Sequence[Data]) -> str | None:
+    """Return a message on the first attribute that PyG cannot join with that of graph 0; None if there is none."""
+    for number, graph in enumerate(graphs):
+        for key, value in graph:
+            model = graphs[0][key]
+            if is_dense(value) and is_dense(model):
+                axis = graph.__cat_dim__(key, value) or 0
+                shape, wanted = ([*each.shape] for each in (value, model))
+                if value.dim() == model.dim() and value.movedim(axis, 0).shape[1:] == model.movedim(axis, 0).shape[1:]:
+                    continue
+                rule = f"PyG joins graphs along axis {axis} of it only"
+                rule = "all graphs need the same number of columns" if key in ("x", "edge_attr") else rule
+                return f"`{key}` of graph {number} has shape {shape}, of graph 0 {wanted}; {rule}."
+            own, other = type(value).__name__, type(model).__name__
+            if own != other and not {own, other} <= {"int", "float", "bool"}:
+                return f"`{key}` of graph {number} has type {own}, of graph 0 {other}; use one type in all graphs."
+    return None
 
 
 def collate_dataset(dataset: torch.utils.data.Dataset, what: str) -> Collated:

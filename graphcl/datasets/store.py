@@ -64,7 +64,7 @@ def find_invalid(
         raise InputTypeError(f"{what}: graphs must be torch_geometric.data.Data, got {got}.")
     data: Data = copy.copy(given)
     cuts, num_graphs = _complete_slices(data, slices, what)
-    if (x := data.x) is not None and not (_is_dense(x) and not x.is_complex() and x.dim() in (1, 2)):
+    if (x := data.x) is not None and not (is_dense(x) and not x.is_complex() and x.dim() in (1, 2)):
         raise InputError(f"{what}: `x` must be a dense torch tensor [N, F] of real numbers, got {_kind(x)}.")
     counts = _node_counts(data, cuts, num_graphs, what)
     reasons = dict.fromkeys((counts < 1).nonzero().flatten().tolist(), "has no nodes")
@@ -81,7 +81,7 @@ def find_invalid(
     for key, starts in (("x", ptr), ("edge_attr", edge_ptr), ("edge_weight", edge_ptr)):
         if (values := data.get(key)) is None:
             continue
-        if not _is_dense(values):
+        if not is_dense(values):
             raise InputError(f"{what}: `{key}` must be a dense torch tensor, got {_kind(values)}.")
         _check_rows(cuts[key].diff().to(starts.device), starts.diff(), key, what)
         if values.is_floating_point():
@@ -121,7 +121,7 @@ def _complete_slices(data: Data, slices: Cuts | None, what: str) -> tuple[dict[s
         if key.startswith("edge_") and cut.numel() <= num_graphs:
             cut = flat[key] = torch.cat([cut, cut[-1:].expand(num_graphs + 1 - cut.numel())])
         value = data[key]
-        if isinstance(value, Tensor) and value.layout == torch.strided and not _is_dense(value):
+        if isinstance(value, Tensor) and value.layout == torch.strided and not is_dense(value):
             raise InputError(f"{what}: `{key}` must be a dense torch tensor, got {_kind(value)}.")
         size = len(value) if isinstance(value, list | tuple) else 1
         if isinstance(value, Tensor) and value.dim() > 0:
@@ -147,11 +147,11 @@ def _first_rows(wrong: Tensor, ptr: Tensor) -> list[tuple[int, int]]:
 
 def check_edge_index(edge_index: object, name: str) -> None:
     """Raise InputError if `edge_index` is not a dense tensor `[2, E]` of int64; `name` begins the message."""
-    if not (_is_dense(edge_index) and edge_index.dtype == torch.long and edge_index.shape[:-1] == (2,)):
+    if not (is_dense(edge_index) and edge_index.dtype == torch.long and edge_index.shape[:-1] == (2,)):
         raise InputError(f"{name} must be a dense torch tensor [2, E] of int64, got {_kind(edge_index)}.")
 
 
-def _is_dense(value: object) -> TypeGuard[Tensor]:
+def is_dense(value: object) -> TypeGuard[Tensor]:
     """Return True if `value` is a tensor of plain numbers in memory: not sparse, nested, quantised or on "meta"."""
     if not isinstance(value, Tensor) or value.layout != torch.strided:
         return False

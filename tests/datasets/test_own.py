@@ -27,6 +27,14 @@ def graph(nodes=3, **attributes):
     return Data(**{"edge_index": PAIR, "x": torch.randn(nodes, 2), "y": 0, **attributes})
 
 
+class Stream(torch.utils.data.IterableDataset):
+    def __init__(self, graphs):
+        self.graphs = graphs
+
+    def __iter__(self):
+        return iter(self.graphs)
+
+
 def test_every_form_of_the_same_graphs(tmp_path):
     graphs = [graph(2 + i, y=torch.tensor([i % 3])) for i in range(6)]
     InMemoryDataset.save(graphs, str(tmp_path / "mine.pt"))
@@ -39,6 +47,7 @@ def test_every_form_of_the_same_graphs(tmp_path):
         "list in a file": tmp_path / "list.pt",
         "data set": Saved(tmp_path / "mine.pt"),
         "generator": (each for each in graphs),
+        "stream": Stream(graphs),
         "torch's subset": torch.utils.data.Subset(graphs, range(6)),
         "PyG's subset": Saved(tmp_path / "mine.pt")[:6][2:],
         "transform": transformed,
@@ -228,6 +237,11 @@ LISTS = [
         [graph(), Data(x=torch.ones(3, 2), y=0)],
         "graph 1 has no `edge_index`, graph 0 has one; give it to all",
     ),
+    ([graph(adj=torch.eye(3)), graph(adj=torch.eye(4))], "`adj` of graph 1 has shape [4, 4], of graph 0 [3, 3]; PyG"),
+    ([graph(w=torch.tensor(1)), graph(w=PAIR)], "own: `w` of graph 1 has shape [2, 2], of graph 0 []; PyG joins"),
+    ([graph(w=1), graph(w=0.5), graph(w="a")], "own: `w` of graph 2 has type str, of graph 0 int; use one type"),
+    ([graph(w=PAIR), graph(w="a")], "own: `w` of graph 1 has type str, of graph 0 Tensor; use one type"),
+    ([graph(y=1), graph(y="a")], "own: `y` of graph 1 has type str, of graph 0 int; use one type"),
     ([graph(y="a"), graph(y=1)], "own: `y` mixes strings and numbers: 'a' of graph 0, 1 of graph 1; use one kind."),
     ([graph(), graph(x=torch.ones(3, 5))], "`x` of graph 1 has shape [3, 5], of graph 0 [3, 2]"),
     ([graph(x=torch.eye(3).to_sparse())] * 2, "`x` must be a dense torch tensor [N, F]"),
