@@ -261,8 +261,9 @@ LISTS = [
         "5 of 6 graphs are invalid: graph 1 has no nodes; graph 2 has no nodes; graph 3 has no nodes; ...;",
     ),
 ]
+DOORS = ("a name of", ".csv", ".graphml", ".pt file", "TU text", "graphcl pack", "PyG data set", "networkx", "matrices")
 TYPES = [
-    *((source, "`source` must be") for source in (3, None, {"x": 1}, b"MUTAG")),
+    *((source, "`source` must be one of: ", *DOORS) for source in (3, None, {"x": 1}, b"MUTAG")),
     ([graph(), "graph"], "graph 1 must be a torch_geometric.data.Data, got str"),
     (FakeHeteroDataset(num_graphs=3), "FakeHeteroDataset", "HeteroData", "not supported"),
     (Batch.from_data_list([graph(), graph()]), "got DataBatch; use its to_data_list()"),
@@ -279,9 +280,9 @@ def test_wrong_sources(root):
 def test_missing_and_unreadable_paths(tmp_path, refused):
     refused(tmp_path / "mine.pkl", f"file or folder '{tmp_path}/mine.pkl' not found")
     (tmp_path / "mine.pkl").touch()
-    refused(tmp_path / "mine.pkl", "give a .pt file of InMemoryDataset.save (a pickle can hold code)", "as `mirror`")
+    refused(tmp_path / "mine.pkl", "mine.pkl' is not a data set, which is one of: ", *DOORS, "as `mirror`")
     (tmp_path / "empty").mkdir()
-    refused(tmp_path / "empty", "must hold .pt files or a data set in TU text layout", "The folder holds: nothing")
+    refused(tmp_path / "empty", "empty', which holds nothing, is not a data set", *DOORS)
     refused(write_folder(write_folder(tmp_path / "both", "ONE"), "TWO"), "found 2 files *_A.txt")
 
 

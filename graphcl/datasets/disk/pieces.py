@@ -13,9 +13,9 @@ from torch_geometric.data import Batch, Data, Dataset, InMemoryDataset, OnDiskDa
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.groups import GroupNumbers
 from graphcl.datasets.invalid import NoGraphLeftError, describe_invalid
-from graphcl.datasets.load import prepare
 from graphcl.datasets.networks import is_networkx
 from graphcl.datasets.own import collate_dataset, collate_graphs
+from graphcl.datasets.preparation import prepare
 from graphcl.datasets.settings import Loading
 from graphcl.errors import InputError, warn
 

@@ -28,6 +28,7 @@ from graphcl.datasets.load import load_dataset
 from graphcl.datasets.molecules.smiles import Parser, molecule_pieces
 from graphcl.datasets.molecules.table import is_molecules, read_table
 from graphcl.datasets.settings import Loading, Table, loading
+from graphcl.datasets.sources import as_path
 from graphcl.datasets.store import not_resident
 from graphcl.errors import InputError, reason
 
@@ -70,7 +71,7 @@ def write_on_disk(
         InputError: the folder exists or cannot be written, or `source` cannot be used.
     """
     given = loading(features=features, max_degree=max_degree, **settings)
-    path = Path(os.path.abspath(os.path.expanduser(folder)))
+    source, path = as_path(source), Path(os.path.abspath(os.path.expanduser(folder)))
     if os.path.lexists(path):
         raise InputError(f"{str(path)!r} exists already and is never overwritten; give another folder.")
     shards: Iterator[GraphDataset]

@@ -82,10 +82,12 @@ def load_nodes(source: Any, root: Path, mirror: Mirror, settings: NodeFeatures) 
     """
     split: Split | None = None
     name = str(source if isinstance(source, str) else getattr(source, "name", None) or "own")
-    if isinstance(source, str):
-        if source.endswith(".pt"):
-            source, name = _read(Path(source)), Path(source).stem
-        elif source.startswith("ogbn-"):
+    if isinstance(source, Path):
+        if source.suffix != ".pt":
+            raise InputError(f"{str(source)!r} must be a .pt file of one graph or a few, whose nodes are contrasted.")
+        source, name = _read(source), source.stem
+    elif isinstance(source, str):
+        if source.startswith("ogbn-"):
             source, split = load_ogb_nodes(source, root, mirror)
         elif not is_node_name(source):
             known = f"{suggestion(source, NODE_NAMES)}Known: {', '.join(NODE_NAMES)}, a .pt file"
