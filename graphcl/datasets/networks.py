@@ -57,7 +57,12 @@ def read_network(path: Path) -> Any:
     networkx = importlib.import_module("networkx")
     try:
         if path.suffix.lower() == ".graphml":
-            return networkx.read_graphml(path)
+            graph = networkx.read_graphml(path)
+            for key, entries in (("node_default", graph.nodes(data=True)), ("edge_default", graph.edges(data=True))):
+                usual = graph.graph.pop(key, {})  # networkx does not fill in the defaults of the file
+                for *_, values in entries:
+                    values.update({**usual, **values})
+            return graph
         if path.suffix.lower() == ".json":
             content = read_json(path)
             name = "edges" if "edges" in inspect.signature(networkx.node_link_graph).parameters else "link"

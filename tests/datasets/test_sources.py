@@ -116,6 +116,14 @@ def test_files_of_networkx(kind, tmp_path):
     one_line(lambda: load_dataset(tmp_path, **chosen), f"c.{kind}' is not ")
 
 
+def test_defaults_of_graphml(tmp_path):
+    graph = nx.Graph([("a", "b"), ("b", "c")], node_default={"charge": -1.0}, edge_default={"weight": 2.0})
+    graph.nodes["b"]["charge"], graph.edges["a", "b"]["weight"] = 0.5, 0.25
+    nx.write_graphml(graph, tmp_path / "a.graphml")
+    found = load_dataset(tmp_path / "a.graphml", node_attrs="charge", edge_weight="weight")[0]
+    assert (found.x.flatten().tolist(), found.edge_weight.tolist()) == ([-1, 0.5, -1], [0.25, 0.25, 2, 2])
+
+
 def test_attributes_of_networkx(tmp_path):
     graph = named(0)
     everything = load_dataset([graph], node_attrs="all", edge_attrs="all")[0]
