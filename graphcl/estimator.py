@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch.utils.data
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -159,10 +160,11 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def fit(self, X: Any, y: Any = None, groups: Any = None) -> GraphCL:
         """Train on the graphs `X` and return the estimator; `y` is ignored.
 
-        With `groups`, one number or string per graph (-1 or None: no group), train on pairs of graphs of a group, as
-        with `positives="group"` and graphs that have a `group`. Groups are positives, not labels.
+        With `groups`, one number or string per graph (-1, None or "": no group), train on pairs of graphs of a group,
+        as with `positives="group"` and graphs that have a `group`. Groups are positives, not labels.
         """
         own, X = None if isinstance(self.encoder, str | dict) else self.encoder, _listed(X)
+        groups = _listed(groups)
         seed = self._seed()
         config = self._config(seed, X, groups)
         device = pick_device(config.device)
@@ -171,8 +173,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         dataset = load_dataset(X, features=config.features, **given)
         if groups is not None:
             if dataset.invalid and len(groups) == len(dataset) + len(dataset.invalid):
-                every = list(groups)
-                groups = [every[row] for row in kept_rows(len(dataset), dataset.invalid)]
+                groups = [groups[row] for row in kept_rows(len(dataset), dataset.invalid)]
             dataset = with_groups(dataset, groups)
         dry_run(config, dataset, own)
         warn_of_columns(config, dataset)
@@ -331,4 +332,5 @@ def _installed(kind: type[GraphCL], name: str, device: str) -> GraphCL:
 
 def _listed(X: Any) -> Any:
     """Return as a list a generator, or what scikit-learn's splitters give: a Series or array of one axis; else `X`."""
-    return list(X) if isinstance(X, Iterator) or (hasattr(X, "dtype") and getattr(X, "ndim", 0) == 1) else X
+    streamed = isinstance(X, Iterator | torch.utils.data.IterableDataset)
+    return list(X) if streamed or (hasattr(X, "dtype") and getattr(X, "ndim", 0) == 1) else X

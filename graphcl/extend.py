@@ -7,7 +7,7 @@
 | an encoder | `encoders.register`, `Count` |
 | a method | `Method`, `Outcome`, `momentum_copy`, `ema_update`, `require_ids` and the other checks |
 | an evaluator | `make_folds`, `FoldScores`, `summarise` |
-| a data set | `datasets.register` |
+| a data set | `datasets.register`; another kind of file or object: `sources.register`, `Source` |
 
 A registry, such as `losses`, maps names to functions or classes; `register(name)` adds one.
 """
@@ -25,6 +25,7 @@ from graphcl.arguments import (
     interval,
 )
 from graphcl.augment import Augmentation, Decision
+from graphcl.datasets.sources import Source
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores, summarise
 from graphcl.evaluate.folds import make_folds
@@ -35,7 +36,7 @@ from graphcl.losses.engine.comparison import Row
 from graphcl.losses.engine.exponent import linear
 from graphcl.methods import Method, Outcome
 from graphcl.methods.method import ema_update, momentum_copy, require_arguments, require_ids, require_repulsion
-from graphcl.registry import Registry, augmentations, datasets, encoders, losses, methods
+from graphcl.registry import Registry, augmentations, datasets, encoders, losses, methods, sources
 
 __all__ = [
     "Augmentation",
@@ -55,6 +56,7 @@ __all__ = [
     "Ratio",
     "Registry",
     "Row",
+    "Source",
     "Temperature",
     "Width",
     "augmentations",
@@ -75,5 +77,6 @@ __all__ = [
     "require_arguments",
     "require_ids",
     "require_repulsion",
+    "sources",
     "summarise",
 ]

@@ -1,8 +1,8 @@
-"""Register losses, augmentations, encoders, methods and data sets by name, and validate their arguments.
+"""Register losses, augmentations, encoders, methods, data sets and sources by name, and validate their arguments.
 
 A file in `graphcl/losses/formulas/` or `graphcl/augment/` registers its functions; the command line, the help text and
 the contract tests then find them. Installed packages add names by entry points of the groups `graphcl.losses`,
-`graphcl.augmentations`, `graphcl.encoders`, `graphcl.methods` and `graphcl.datasets`.
+`graphcl.augmentations`, `graphcl.encoders`, `graphcl.methods`, `graphcl.datasets` and `graphcl.sources`.
 """
 
 from __future__ import annotations
@@ -106,6 +106,12 @@ class Registry(Mapping[str, Callable[..., Any]]):
         """Return the first line of the docstring of `name`."""
         return (inspect.getdoc(self[name]) or "").split("\n")[0]
 
+    def in_order(self) -> list[str]:
+        """Return the names in the order of `packages`, after those that other packages registered."""
+        self._discover()
+        place = {name: number for number, name in enumerate(self.packages)}
+        return sorted(self._targets, key=lambda name: place.get(self._targets[name].__module__, -1))
+
     def problems(self, name: str, values: Mapping[str, Any], prefix: str = "") -> list[str]:
         """Return one error message per problem with `values` as arguments of `name`; an empty list if valid."""
         try:
@@ -169,9 +175,11 @@ encoders = Registry("encoder", "graphcl.models", group="graphcl.encoders")
 methods = Registry("method", "graphcl.methods", group="graphcl.methods")
 datasets = Registry("data set", "graphcl.datasets.names", group="graphcl.datasets")
 """Functions of other packages that take the folder for downloads and return a source for `load_dataset`."""
+_KINDS = ("ready", "nodes", "molecules", "names", "paths", "objects")
+sources = Registry("source", *(f"graphcl.datasets.sources.{kind}" for kind in _KINDS), group="graphcl.sources")
+"""Kinds of sources of `load_dataset`, which are asked in this order; see `graphcl.datasets.sources.Source`."""
 
-
-REGISTRIES = (losses, augmentations, encoders, methods, datasets)
+REGISTRIES = (losses, augmentations, encoders, methods, datasets, sources)
 _IMPORTED = "graphcl_import_"
 """Start of the module names of imported files."""
 _ADDED: dict[str, set[str]] = {}
@@ -179,7 +187,7 @@ _ADDED: dict[str, set[str]] = {}
 
 
 def import_files(files: Iterable[str]) -> None:
-    """Run Python files that register losses, augmentations, encoders and methods; a file runs once in a process.
+    """Run Python files that register losses, methods, sources and the like; a file runs once in a process.
 
     Raises:
         InputError: a file is not found, or fails.

@@ -278,8 +278,8 @@ def test_graphs_that_do_not_fit(fitted):
     wide = [Data(x=torch.ones(3, 7), edge_index=graph.edge_index[:, :0]) for graph in small_graphs()]
     with pytest.raises(InputError, match=r"has 7 columns of `x` \(labels\); the encoder was trained on own with 3 co"):
         fitted.transform(wide)
-    with pytest.raises(TypeError, match="`source` must be a TU name, a path, a list"):
-        fitted.transform(np.ones((3, 3)))
+    with pytest.raises(ValueError, match=r"graph 0 must be a square adjacency matrix of real numbers, got \[3, 4\]"):
+        fitted.transform(np.ones((3, 4)))
 
 
 def test_settings_of_strangers_are_checked(fitted, tmp_path):

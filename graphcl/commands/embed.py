@@ -96,12 +96,14 @@ def _blocks(model: nn.Module, loader: Iterable[Batch], dataset: GraphDataset) ->
 
     from graphcl.training.loop import embed_batches
 
-    done, ids, classes = 0, dataset.ids, dataset.classes
+    done, ids = 0, dataset.ids
+    classes = None if dataset.classes is None else np.array(dataset.classes.tolist())  # an .npz file holds no objects
     for h, batch in embed_batches(model, loader):
         n, y = len(h), batch.get("y")
         block = {"id": ids[done : done + n]}
         if isinstance(y, Tensor) and y.dim() > 0 and y.size(0) == n:  # else not one row per graph, thus no labels
-            block["y"] = (y if classes is None else classes[y.cpu()]).cpu().numpy()
+            y = y.cpu().numpy()
+            block["y"] = y if classes is None else classes[y]
         if isinstance(group := batch.get("group"), Tensor) and len(group) == n:
             block["group"] = group.cpu().numpy()
         yield block | {"h": h.cpu().numpy()}

@@ -51,7 +51,8 @@ _A_PATH = must_be(
     "; use GraphCL, or pass a file of InMemoryDataset.save",
 )
 _SOURCES = (
-    "name of a set (see --help datasets), a .pt file or a folder of them, a .csv of SMILES, a TU folder or a packed one"
+    "name of a set (see --help datasets), a .pt, .graphml, .gml or .json file or a folder of them, a .csv of SMILES, "
+    "a TU folder or a packed one"
 )
 DatasetName = Annotated[str, BeforeValidator(_A_PATH.func), Field(title="NAME", description=_SOURCES)]
 Evaluators = Annotated[Names, must_be("one or more different evaluators", _different), Field(title="NAME ...")]
@@ -166,7 +167,7 @@ class Imports(Settings):
     """Files with code of the user."""
 
     imports: Annotated[list[str], BeforeValidator(_as_list), AfterValidator(_import), Field(title="FILE ...")] = []
-    """Python files that register losses, augmentations, encoders or methods; their code is run"""
+    """Python files that register losses, augmentations, encoders, methods or sources; their code is run"""
 
 
 class Runtime(Place, Hardware, Imports):
@@ -212,7 +213,7 @@ class Config(Runtime, Scoring, TrainingSettings, Contrast, Source):
 
 
 TABLE = set(SplitTable.model_fields)
-"""Settings of how a table of molecules is read."""
+"""Settings of how a table of molecules, or networkx graphs, are read."""
 RUNTIME_SETTINGS = tuple(Runtime.model_fields)
 """Settings that do not affect the result of a run."""
 TRAINING = {*Contrast.model_fields, *TrainingSettings.model_fields} - {"encoder", "neighbours", "sync_batchnorm"}

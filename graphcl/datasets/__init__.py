@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from graphcl.datasets.disk.on_disk import open_on_disk as open_on_disk
     from graphcl.datasets.disk.write import write_on_disk as write_on_disk
     from graphcl.datasets.load import load_dataset as load_dataset
-    from graphcl.datasets.load import prepare as prepare
     from graphcl.datasets.names import dataset_names as dataset_names
+    from graphcl.datasets.preparation import prepare as prepare
     from graphcl.datasets.settings import FEATURES as FEATURES
 else:
     _MODULES = {
@@ -23,7 +23,7 @@ else:
         "dataset_names": "names",
         "load_dataset": "load",
         "open_on_disk": "disk.on_disk",
-        "prepare": "load",
+        "prepare": "preparation",
         "write_on_disk": "disk.write",
     }
     __all__ = list(_MODULES)

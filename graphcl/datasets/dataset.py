@@ -15,13 +15,13 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data, InMemoryDataset
 
 from graphcl.datasets.invalid import Invalid
-from graphcl.errors import one_line
+from graphcl.errors import InputError, one_line
 from graphcl.graphs.columns import Scale, column_scale, standardise
 
 Collated = tuple[Data, dict[str, Tensor] | None]
 """A data set as in PyG's `InMemoryDataset`: all graphs in one `Data`, and the slices for each attribute."""
-NUMBER_CLASSES = "number the classes, e.g. by numpy.unique(labels, return_inverse=True), or leave `y` out"
-"""Advice in messages about a `y` that is a string."""
+Classes = Tensor | np.ndarray
+"""Class values `[C]` in ascending order: a tensor of whole numbers, or an array of strings."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ class GraphDataset(InMemoryDataset):
         rows: kind of the rows of an embedding: "graphs" or "nodes".
         name: name of the data set.
         features: kind of node features in `x`: "labels", "constant", "degree" or "labels+degree".
-        labelled: whether every graph has one class `y`, a whole number.
+        labelled: whether every graph has one class `y`, a whole number or a string.
         groups: number of each graph's group; graphs of the same group are positives of each other.
-        classes: the original class values, `[C]`; `y` holds indices into this tensor. `None` if not labelled.
+        classes: the original class values, `[C]`; `y` holds indices into them. `None` if not labelled.
         degree_columns: number of one-hot degree columns; they are the last columns of `x`.
         scales: mean and deviation of the columns of `x` and `edge_attr` before `standardised`; else empty.
         benchmark: split and metric of a benchmark's data set; `None` for other sets. In a benchmark's set,
@@ -83,7 +83,7 @@ class GraphDataset(InMemoryDataset):
         slices: dict[str, Tensor] | None,
         name: str,
         features: str,
-        classes: Tensor | None = None,
+        classes: Classes | None = None,
         degree_columns: int = 0,
         benchmark: Benchmark | None = None,
     ) -> None:
@@ -94,7 +94,7 @@ class GraphDataset(InMemoryDataset):
 
     @property
     def labelled(self) -> bool:
-        """Whether every graph has one class `y`, a whole number."""
+        """Whether every graph has one class `y`, a whole number or a string."""
         return self.classes is not None
 
     @property
@@ -105,7 +105,7 @@ class GraphDataset(InMemoryDataset):
     @property
     def num_classes(self) -> int:
         """Number of classes; 0 if the data set is not labelled."""
-        return 0 if self.classes is None else self.classes.numel()
+        return 0 if self.classes is None else len(self.classes)
 
     @property
     def split(self) -> Mapping[str, Tensor] | None:
@@ -230,11 +230,26 @@ def _count(number: int, unit: str) -> str:
     return f"{number} {unit}{'s' * (number != 1)}"
 
 
-def class_labels(y: object, y_slices: Tensor | None, num_graphs: int) -> tuple[Tensor, Tensor] | None:
-    """Return class indices `[n]` and class values `[C]`; `None` if `y` is not one whole number per graph.
+def class_labels(
+    y: object, y_slices: Tensor | None, num_graphs: int, what: str = "own"
+) -> tuple[Tensor, Classes] | None:
+    """Return class indices `[n]` and class values `[C]`; `None` if `y` is not one whole number or string per graph.
 
     A float such as 1.0 counts as a whole number. Class values are in ascending order, as in PyG's TU reader.
+
+    Raises:
+        InputError: `y` mixes strings and numbers.
     """
+    if isinstance(y, list):  # as PyG collates strings
+        values = [each[0] if isinstance(each, list | np.ndarray) and np.size(each) == 1 else each for each in y]
+        texts = [isinstance(each, str) for each in values]
+        if any(texts) and not all(texts):
+            graph = texts.index(not texts[0])
+            found = f"{one_line(repr(values[0]), 40)} of graph 0, {one_line(repr(values[graph]), 40)} of graph {graph}"
+            raise InputError(f"{what}: `y` mixes strings and numbers: {found}; use one kind.")
+        if all(texts) and len(texts) == num_graphs:
+            names, index = np.unique(np.array(values, dtype=object), return_inverse=True)
+            return torch.from_numpy(index), names
     if not isinstance(y, Tensor) or y.is_complex() or y.numel() != num_graphs or y_slices is None:
         return None
     if not torch.equal(y_slices.cpu(), torch.arange(num_graphs + 1)) or not is_whole(y).all():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,14 @@ NO_GROUP = -1
 """Number of a graph without a group."""
 
 
+_WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
+
+
 class GroupNumbers:
     """Converter of groups to int64; one converter gives the pieces of a data set the same numbers.
 
-    Whole numbers are kept; strings are numbered from 0 in order of first occurrence. None, NaN and -1 mean no group.
+    Whole numbers are kept; strings are numbered from 0 in order of first occurrence. None, NaN, -1 and a blank string
+    mean no group.
 
     Example:
         >>> numbers = GroupNumbers()
@@ -37,7 +41,7 @@ class GroupNumbers:
         Raises:
             InputError: a group is neither a whole number from 0 on nor a string, or the groups mix both.
         """
-        if isinstance(groups, Tensor) and not groups.is_floating_point() and not groups.is_complex():
+        if isinstance(groups, Tensor) and groups.dtype in _WHOLE:  # not uint64, whose 2^64 - 1 would become -1
             numbers = groups.detach().cpu().flatten().long()
             self._of_kind(int, what, bool((numbers != NO_GROUP).any()))
             for graph in (numbers < NO_GROUP).nonzero().flatten()[:1].tolist():
@@ -52,6 +56,8 @@ class GroupNumbers:
         if value is None or (isinstance(value, float) and value != value):
             return NO_GROUP
         if isinstance(value, str):
+            if not value.strip():
+                return NO_GROUP
             self._of_kind(str, what)
             return self._known.setdefault(value, len(self._known))
         if not isinstance(value, int | float) or value != value // 1 or not NO_GROUP <= value < 2**63:
@@ -66,12 +72,13 @@ class GroupNumbers:
         self._kind = kind if seen else self._kind
 
 
-def with_groups(dataset: Any, groups: Sequence[Any] | Tensor) -> Any:
+def with_groups(dataset: Any, groups: Iterable[Any] | Tensor) -> Any:
     """Return a copy of a `GraphDataset` with the groups `[n]`, see `GroupNumbers`; the copy shares all other tensors.
 
     Raises:
         InputError: there is not one group per graph, or a group is invalid.
     """
+    groups = groups if isinstance(groups, Tensor) else list(groups)
     if len(groups) != len(dataset):
         raise InputError(f"`groups` must have one entry per graph, got {len(groups)} for {len(dataset)} graphs.")
     chosen = torch.as_tensor(list(dataset.indices()))
@@ -83,7 +90,7 @@ def with_groups(dataset: Any, groups: Sequence[Any] | Tensor) -> Any:
 
 
 def _invalid(value: Any, graph: int, what: str) -> InputError:
-    rule = "a string or a whole number from 0 on (-1 or None: no group)"
+    rule = "a string or a whole number from 0 on (-1, None or '': no group)"
     return InputError(f"{what}: `group` of graph {graph} must be {rule}, got {one_line(repr(value), 40)}.")
 
 

@@ -1,10 +1,14 @@
-"""Convert networkx graphs to PyG's `Data`, without importing networkx."""
+"""Read graphs of networkx from files, and convert them to PyG's `Data`."""
 
 from __future__ import annotations
 
 import contextlib
+import copy
+import importlib
+import inspect
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +16,12 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import from_networkx
 
-from graphcl.datasets.dataset import NUMBER_CLASSES
-from graphcl.errors import InputError, InputTypeError, warn
+from graphcl.datasets.settings import Loading
+from graphcl.errors import InputError, InputTypeError, reason, warn
+from graphcl.system.files import read_json
 
+SUFFIXES = (".graphml", ".gml", ".json")
+"""Endings of files of networkx that hold one graph."""
 _KEPT = ("id", "group", "part", "project")
 """Graph attributes that are kept as they are, besides `y`."""
 
@@ -25,73 +32,155 @@ def is_networkx(graph: object) -> bool:
     return networkx is not None and isinstance(graph, networkx.Graph)
 
 
-def convert_networkx(graphs: Sequence[Any], what: str, features: str = "auto") -> list[Data]:
-    """Return networkx graphs converted to PyG's `Data`.
+def is_igraph(graph: object) -> bool:
+    """Return True if `graph` is an igraph graph, without importing igraph."""
+    igraph = sys.modules.get("igraph")
+    return igraph is not None and isinstance(graph, igraph.Graph)
 
-    Nodes keep their order. An undirected edge is listed in both directions. The node attribute "x" becomes a row of
-    `x`, the edge attribute "edge_attr" a row of `edge_attr`, and the graph attributes "y", "id", "group", "part" and
-    "project" attributes of the `Data`. Other attributes are dropped, those of edges and graphs with a warning.
+
+def from_igraph(graph: Any) -> Any:
+    """Return an igraph graph as a networkx graph, without igraph's indices and without names that are strings."""
+    found = graph.to_networkx()
+    for values in (*(each for _, each in found.nodes(data=True)), *(each for *_, each in found.edges(data=True))):
+        values.pop("_igraph_index", None)
+        if isinstance(values.get("name"), str):
+            del values["name"]
+    return found
+
+
+def read_network(path: Path) -> Any:
+    """Return the networkx graph in a GraphML, GML or node-link JSON file.
 
     Raises:
-        InputError: "x" or "edge_attr" differs in length within a graph, is not numeric, or is missing on some nodes or
-            edges; "y" is not numeric; or nodes have attributes but no "x", unless `features` is "constant" or "degree".
+        InputError: the file cannot be read.
+    """
+    networkx = importlib.import_module("networkx")
+    try:
+        if path.suffix.lower() == ".graphml":
+            graph = networkx.read_graphml(path)
+            for key, entries in (("node_default", graph.nodes(data=True)), ("edge_default", graph.edges(data=True))):
+                usual = graph.graph.pop(key, {})  # networkx does not fill in the defaults of the file
+                for *_, values in entries:
+                    values.update({**usual, **values})
+            return graph
+        if path.suffix.lower() == ".json":
+            content = read_json(path)
+            name = "edges" if "edges" in inspect.signature(networkx.node_link_graph).parameters else "link"
+            return networkx.node_link_graph(content, **{name: "links" if "links" in content else "edges"})
+        graph = networkx.read_gml(path, label=None)  # labels may be missing or occur twice
+        for _, values in graph.nodes(data=True):
+            values.pop("label", None)
+        return graph
+    except Exception as error:  # the parsers raise any kind
+        kind = "node-link JSON" if path.suffix.lower() == ".json" else path.suffix[1:]
+        fault = f"{type(error).__name__}: {reason(error)}".rstrip(".")
+        raise InputError(f"file {str(path)!r} is not a graph of networkx in {kind} ({fault}).") from None
+
+
+def convert_networkx(graphs: Sequence[Any], what: str, settings: Loading) -> list[Data]:
+    """Return networkx graphs converted to PyG's `Data`; a `Data` in the list is kept.
+
+    Nodes keep their order. An undirected edge is listed in both directions. The node attributes `settings.node_attrs`
+    become the columns of `x`, in this order, the edge attributes `settings.edge_attrs` those of `edge_attr`,
+    `settings.edge_weight` the `edge_weight`, and the graph attributes "y", "id", "group", "part" and "project"
+    attributes of the `Data`. Other attributes are dropped, those of edges and graphs with a warning.
+
+    Raises:
+        InputError: an attribute differs in length within a graph, is not numeric, or is missing on some nodes or edges;
+            "y" is neither numeric nor a string; or nodes have attributes but no "x", unless features need no `x`.
     """
     result, dropped = list[Data](), set[str]()
     for number, graph in enumerate(graphs):
+        if isinstance(graph, Data):
+            result.append(copy.copy(graph))
+            continue
         if not is_networkx(graph):
             raise InputTypeError(f"{what}: graph {number} must be a networkx graph, got {type(graph).__name__}.")
-        bare = type(graph)()  # without attributes: PyG's converter refuses attributes that only some nodes have
-        bare.add_nodes_from(graph)
-        bare.add_edges_from((*ends, {"row": row}) for row, ends in enumerate(graph.edges()))
-        data = from_networkx(bare)
-        edge_rows = data.pop("row", None)  # PyG's converter lists the edges in another order
-        nodes = [values for _, values in graph.nodes(data=True)]
-        edges = [values for *_, values in graph.edges(data=True)]
-        if (x := _rows(nodes, "x", f"{what}: nodes of graph {number}")) is not None:
-            data.x = x
-            del data.num_nodes
-        elif any(nodes) and features not in ("constant", "degree"):
-            other = sorted({str(key) for values in nodes for key in values})
-            found = f"the nodes of graph {number} have {' and '.join(map(repr, other[:3]))}, but no 'x'"
-            raise InputError(f"{what}: {found}; set 'x' to numbers, or choose features 'constant' or 'degree'.")
-        if (edge_attr := _rows(edges, "edge_attr", f"{what}: edges of graph {number}")) is not None:
-            data.edge_attr = edge_attr[edge_rows]
-        dropped |= {f"edge attribute {key!r}" for values in edges for key in values if key != "edge_attr"}
-        dropped |= {f"graph attribute {key!r}" for key in graph.graph if key not in ("y", *_KEPT)}
-        if graph.graph.get("y") is not None:
-            y = _numbers(graph.graph["y"], f"{what}: graph attribute 'y' of graph {number}", f"; {NUMBER_CLASSES}")
-            data.y = y.reshape(1, -1) if y.numel() > 1 else y.reshape(1)
-        for key in _KEPT:
-            if (own := graph.graph.get(key)) is not None:
-                data[key] = own.item() if isinstance(own, np.generic) else own
+        data, ignored = _convert(graph, number, what, settings)
         result.append(data)
-    rows, edge_rows = (next((data[key] for data in result if key in data), None) for key in ("x", "edge_attr"))
+        dropped |= ignored
+    for key, size in (("x", "num_nodes"), ("edge_attr", "num_edges"), ("edge_weight", "num_edges")):
+        rows = next((data[key] for data in result if key in data), None)
+        for data in result:
+            if rows is not None and getattr(data, size) == 0:
+                data[key] = rows[:0]
     for data in result:
-        if rows is not None and data.num_nodes == 0:
-            data.x = rows[:0]
+        if "x" in data:
             del data.num_nodes
-        if edge_rows is not None and data.num_edges == 0:
-            data.edge_attr = edge_rows[:0]
     if dropped:
         warn(
             f"{what}: ignored {', '.join(sorted(dropped)[:3])}; networkx graphs are read for 'x' of nodes, 'edge_attr' "
-            "of edges, and 'y', 'id', 'group', 'part' and 'project' of `graph.graph`"
+            "and 'edge_weight' of edges (or the names in `node_attrs`, `edge_attrs` and `edge_weight`), and 'y', 'id', "
+            "'group', 'part' and 'project' of `graph.graph`"
         )
     return result
 
 
-def _rows(attributes: Sequence[Mapping[str, Any]], key: str, name: str) -> torch.Tensor | None:
-    """Return the attribute `key` of nodes or edges as a matrix, or None if none has it."""
-    rows = [values[key] for values in attributes if key in values]
-    if 0 < len(rows) < len(attributes):
-        raise InputError(f"{name}: {len(attributes) - len(rows)} of {len(attributes)} have no {key!r}.")
-    return _numbers(rows, f"{name}: {key!r}").reshape(len(rows), -1) if rows else None
+def _convert(graph: Any, number: int, what: str, settings: Loading) -> tuple[Data, set[str]]:
+    """Return the `Data` of one graph, and what was dropped."""
+    # without attributes, as PyG's converter refuses those that only some nodes have; never a user's subclass, whose
+    # constructor may add nodes
+    kind = f"{'Multi' * graph.is_multigraph()}{'Di' * graph.is_directed()}Graph"
+    bare = getattr(sys.modules["networkx"], kind)()
+    bare.add_nodes_from(graph)
+    bare.add_edges_from((*ends, {"row": row}) for row, ends in enumerate(graph.edges()))
+    data = from_networkx(bare)
+    edge_rows = data.pop("row", None)  # PyG's converter lists the edges in another order
+    nodes = [values for _, values in graph.nodes(data=True)]
+    edges = [values for *_, values in graph.edges(data=True)]
+    of_nodes, of_edges = f"{what}: nodes of graph {number}", f"{what}: edges of graph {number}"
+    if (x := _columns(nodes, settings.node_attrs, "x", of_nodes)) is not None:
+        data.x = x
+    elif any(nodes) and settings.features not in ("constant", "degree"):
+        other = sorted({str(key) for values in nodes for key in values})
+        found = f"the nodes of graph {number} have {' and '.join(map(repr, other[:3]))}, but no 'x'"
+        advice = "set 'x' to numbers, name attributes in `node_attrs`, or choose features 'constant' or 'degree'"
+        raise InputError(f"{what}: {found}; {advice}.")
+    weight = [settings.edge_weight] if settings.edge_weight else []
+    if (values := _columns(edges, weight, "edge_weight", of_edges)) is not None:
+        data.edge_weight = values[edge_rows].double().squeeze(1)
+    names: list[str] = settings.edge_attrs
+    if edges and names == ["all"]:
+        names = [key for key in edges[0] if key not in weight]
+    if (values := _columns(edges, names, "edge_attr", of_edges)) is not None:
+        data.edge_attr = values[edge_rows]
+    known = {*(weight or ["edge_weight"]), *(names or ["edge_attr"])}
+    dropped = {f"edge attribute {key!r}" for values in edges for key in values if key not in known}
+    dropped |= {f"graph attribute {key!r}" for key in graph.graph if key not in ("y", *_KEPT)}
+    if (y := graph.graph.get("y")) is not None:
+        if not isinstance(y, str):
+            y = _numbers(y, f"{what}: graph attribute 'y' of graph {number}")
+            y = y.reshape(1, -1) if y.numel() > 1 else y.reshape(1)
+        data.y = y
+    for key in _KEPT:
+        if (own := graph.graph.get(key)) is not None:
+            data[key] = own.item() if isinstance(own, np.generic) else own
+    return data, dropped
 
 
-def _numbers(values: object, name: str, advice: str = "") -> torch.Tensor:
+def _columns(
+    attributes: Sequence[Mapping[str, Any]], names: Sequence[str], default: str, what: str
+) -> torch.Tensor | None:
+    """Return the attributes `names` of nodes or edges side by side, as a matrix of numbers.
+
+    "all" means the attributes of the first; without names, `default` is used, and None is returned if none has it.
+    """
+    if attributes and names == ["all"]:
+        names = list(attributes[0])
+    columns = []
+    for key in names or [default]:
+        rows = [values[key] for values in attributes if key in values]
+        if len(rows) < len(attributes) and (rows or names):
+            raise InputError(f"{what}: {len(attributes) - len(rows)} of {len(attributes)} have no {key!r}.")
+        if rows:
+            columns.append(_numbers(rows, f"{what}: {key!r}").reshape(len(rows), -1))
+    return torch.cat(columns, dim=1) if columns else None
+
+
+def _numbers(values: object, name: str) -> torch.Tensor:
     array = np.empty(0, object)
     with contextlib.suppress(ValueError, TypeError, RuntimeError):  # rows of different lengths
         array = np.asarray(values)
     if array.dtype.kind not in "biuf":
-        raise InputError(f"{name} must be numbers, the same count each; got {str(values)[:60]}{advice}.")
+        raise InputError(f"{name} must be numbers, the same count each; got {str(values)[:60]}.")
     return torch.from_numpy(np.array(array, dtype=np.float64 if array.dtype.kind == "f" else np.int64))

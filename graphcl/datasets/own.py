@@ -10,12 +10,15 @@ from typing import Any, cast
 import torch
 import torch.utils.data
 from torch import Tensor
+from torch_geometric import EdgeIndex
 from torch_geometric.data import Batch, Data, InMemoryDataset
 from torch_geometric.data.collate import collate
+from torch_geometric.data.separate import separate
+from torch_geometric.utils import is_sparse, to_edge_index
 
 from graphcl.datasets.dataset import Collated, GraphDataset
 from graphcl.datasets.staging import allow_pyg_containers
-from graphcl.datasets.store import check_edge_index
+from graphcl.datasets.store import check_edge_index, is_dense
 from graphcl.errors import InputError, InputTypeError, reason, warn
 from graphcl.graphs.batching import unsupported
 from graphcl.system.torch_file import read_torch_file
@@ -33,6 +36,7 @@ def collate_graphs(graphs: Sequence[object], what: str) -> Collated:
     """
     if not graphs:
         raise InputError(f"{what} holds no graph.")
+    graphs = [_with_edge_index(graph) for graph in graphs]
     for number, graph in enumerate(graphs):
         if not isinstance(graph, Data) or isinstance(graph, Batch):
             got = f"{type(graph).__name__}{hint(graph)}"
@@ -42,10 +46,41 @@ def collate_graphs(graphs: Sequence[object], what: str) -> Collated:
     try:
         data, slices, _ = collate(type(graphs[0]), data_list=list(graphs), increment=False, add_batch=False)
     except Exception as error:  # PyG raises any kind
-        raise InputError(f"{what}: the graphs cannot be put together: {reason(error)}.") from None
+        found = _difference(graphs) or f"the graphs cannot be put together: {reason(error)}."
+        raise InputError(f"{what}: {found}") from None
     if groups is not None:
         data.group, slices["group"] = groups, torch.arange(len(groups) + 1)
     return data, slices
+
+
+def _with_edge_index(graph: Any) -> Any:
+    """Return a graph with a sparse `adj_t` only as one with `edge_index`, and others unchanged.
+
+    Values of `adj_t` other than 1 become `edge_weight`, or `edge_attr` if they have columns. The size of `adj_t`, or of
+    PyG's `EdgeIndex`, becomes `num_nodes` if the graph has no features.
+    """
+    if not isinstance(graph, Data) or isinstance(graph, Batch):
+        return graph
+    edges, sparse = graph.get("edge_index"), _is_sparse(graph)
+    if not sparse and not isinstance(edges, EdgeIndex):
+        return graph
+    graph, num_nodes = copy.copy(graph), graph.num_nodes
+    if sparse:
+        ends, values = to_edge_index(graph.adj_t)
+        del graph.adj_t
+        graph.edge_index = ends.flip(0)
+        if values.dim() > 1 or bool((values != 1).any()):
+            graph["edge_attr" if values.dim() > 1 else "edge_weight"] = values
+    if graph.x is None and graph.pos is None and (sparse or None not in edges.sparse_size()):
+        graph.num_nodes = num_nodes
+    return graph
+
+
+def _is_sparse(data: Data) -> bool:
+    """Return whether the edges of a graph, or of a list of graphs, are in a sparse `adj_t` only."""
+    adjacency = data.get("adj_t")
+    first = adjacency[0] if isinstance(adjacency, list) and adjacency else adjacency
+    return data.get("edge_index") is None and is_sparse(first)
 
 
 def _without_groups(graphs: Sequence[Data]) -> tuple[Sequence[Data], list[Any] | None]:
@@ -71,13 +106,25 @@ def _check_alike(first: Data, graph: Data, number: int, what: str) -> None:
         has, lacks = (0, number) if key in first else (number, 0)
         raise InputError(f"{what}: graph {lacks} has no `{key}`, graph {has} has one; give it to all or to none.")
     check_edge_index(graph.get("edge_index"), f"{what}: `edge_index` of graph {number}")
-    for key in ("x", "edge_attr"):
-        value, model = graph.get(key), first.get(key)
-        if isinstance(value, Tensor) and isinstance(model, Tensor) and value.shape[1:] != model.shape[1:]:
-            raise InputError(
-                f"{what}: `{key}` of graph {number} has shape {list(value.shape)}, of graph 0 {list(model.shape)}; "
-                "all graphs need the same number of columns."
-            )
+
+
+def _difference(graphs: Sequence[Data]) -> str | None:
+    """Return a message on the first attribute that PyG cannot join with that of graph 0; None if there is none."""
+    for number, graph in enumerate(graphs):
+        for key, value in graph:
+            model = graphs[0][key]
+            if is_dense(value) and is_dense(model):
+                axis = graph.__cat_dim__(key, value) or 0
+                shape, wanted = ([*each.shape] for each in (value, model))
+                if value.dim() == model.dim() and value.movedim(axis, 0).shape[1:] == model.movedim(axis, 0).shape[1:]:
+                    continue
+                rule = f"PyG joins graphs along axis {axis} of it only"
+                rule = "all graphs need the same number of columns" if key in ("x", "edge_attr") else rule
+                return f"`{key}` of graph {number} has shape {shape}, of graph 0 {wanted}; {rule}."
+            own, other = type(value).__name__, type(model).__name__
+            if own != other and not {own, other} <= {"int", "float", "bool"}:
+                return f"`{key}` of graph {number} has type {own}, of graph 0 {other}; use one type in all graphs."
+    return None
 
 
 def collate_dataset(dataset: torch.utils.data.Dataset, what: str) -> Collated:
@@ -86,9 +133,10 @@ def collate_dataset(dataset: torch.utils.data.Dataset, what: str) -> Collated:
     An `InMemoryDataset` without a transform or a selection of graphs is already collated. Other data sets are read
     graph by graph.
     """
-    collated = isinstance(dataset, InMemoryDataset) and dataset.transform is None and dataset._indices is None
-    if isinstance(dataset, InMemoryDataset) and collated and dataset.slices is not None:  # None: a single graph
-        return cast(Data, dataset._data), dataset.slices
+    if isinstance(dataset, InMemoryDataset) and dataset.slices is not None:  # None: a single graph
+        data, collated = cast(Data, dataset._data), dataset.transform is None and dataset._indices is None
+        if collated and not _is_sparse(data):
+            return data, dataset.slices
     return collate_graphs([dataset[number] for number in range(len(dataset))], what)  # type: ignore[arg-type]
 
 
@@ -102,28 +150,22 @@ def collate_file(path: Path) -> Collated:
         if isinstance(data, dict) and (len(content) == 2 or content[-1] is Data):
             data = Data.from_dict(data)
         if isinstance(data, Data):
-            return (data, slices) if slices is not None else collate_graphs([data], path.stem)
+            if slices is None:
+                return collate_graphs([data], path.stem)
+            if _is_sparse(data):
+                every = range(len(next(iter(slices.values()))) - 1)
+                graphs = [separate(Data, data, number, slices, decrement=False) for number in every]
+                return collate_graphs(graphs, path.stem)
+            return data, slices
     raise InputError(f"file {str(path)!r} is not a data set of PyG's `Data`; write it with InMemoryDataset.save.")
 
 
-def collate_folder(folder: Path) -> Collated | None:
-    """Return the collated graphs of a folder of `.pt` files, in the order of the file names; None without such files.
-
-    Each file holds one `Data` or a list of them. The `id` of a graph without one is the name of its file, with its
-    place in a longer list. PyG's `pre_transform.pt` and `pre_filter.pt`, and hidden files, are ignored.
-    """
-    ignored = ("pre_transform.pt", "pre_filter.pt")
-    files = sorted(file for file in folder.glob("[!.]*.pt") if file.name not in ignored)
-    graphs: list[Any] = []
-    for file in files:
-        content = _read(file)
-        if not isinstance(content, list | Data):
-            raise InputError(f"file {str(file)!r} must hold one `Data` or a list; name the file if it is a data set.")
-        for place, graph in enumerate(found := content if isinstance(content, list) else [content]):
-            if isinstance(graph, Data) and "id" not in graph:
-                graph.id = f"{file.stem}/{place}" if len(found) > 1 else file.stem
-        graphs += found
-    return collate_graphs(graphs, folder.name) if files else None
+def read_graphs(path: Path) -> list[Any]:
+    """Return the graphs in a `.pt` file of one `Data` or a list of them."""
+    content = _read(path)
+    if not isinstance(content, list | Data):
+        raise InputError(f"file {str(path)!r} must hold one `Data` or a list; name the file if it is a data set.")
+    return content if isinstance(content, list) else [content]
 
 
 def _read(path: Path) -> Any:

@@ -44,8 +44,19 @@ class NodeFeatures(Features):
     """keep whole numbers in `x` as categories"""
 
 
-class Table(Settings):
-    """How a table of molecules is read."""
+class Attributes(Settings):
+    """Which attributes of networkx graphs are read."""
+
+    node_attrs: Annotated[Names, Field(title="NAME ...")] = []  # noqa: RUF012, pydantic copies it
+    """networkx: attributes of nodes that become the columns of x, or all; default: x"""
+    edge_attrs: Annotated[Names, Field(title="NAME ...")] = []  # noqa: RUF012
+    """networkx: attributes of edges that become the columns of edge_attr, or all; default: edge_attr"""
+    edge_weight: Annotated[str | None, Field(title="NAME")] = None
+    """networkx: attribute of edges that becomes edge_weight; default: edge_weight"""
+
+
+class Table(Attributes):
+    """How a table of molecules, or networkx graphs, are read."""
 
     smiles: Annotated[str | None, Field(title="COLUMN")] = None
     """column of the SMILES in a table; default: smiles"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -14,12 +14,15 @@ from torch_geometric.data import Data
 from torch_geometric.utils import cumsum
 
 from graphcl.datasets.invalid import InvalidGraph, describe_invalid
-from graphcl.errors import InputError, InputTypeError
+from graphcl.errors import InputError, InputTypeError, warn
 from graphcl.graphs.batching import unsupported
 
 Cuts = Mapping[str, Tensor]
 MAX_ISOLATED = 2**22
 """Largest number of nodes with neither features nor edges, of which a small file could claim any number."""
+
+_OF_NODES = ("feat", "node_type", "n_id", "z")
+"""Attributes of nodes besides `x`, `pos` and names with "node": those from which PyG infers `num_nodes`, and `z`."""
 
 LARGEST = 1e15
 """Largest magnitude of a feature: BatchNorm squares sums of features, which overflows in float32 beyond 1e19."""
@@ -39,9 +42,9 @@ def find_invalid(
     """Return a completed copy of a collated data set, which shares the tensors of the inputs, and its invalid graphs.
 
     A graph is invalid if it has no nodes, if an edge ends outside it, or if `x`, `edge_attr` or `edge_weight` has a
-    value that is NaN, infinite or beyond `LARGEST`. In the copy, a one-dimensional `x` gets a second axis, and an `x`
-    without columns is removed. PyG's TU reader omits the last graphs from the edge slices if these graphs have no
-    edges; the missing slices are added.
+    value that is NaN, infinite or beyond `LARGEST`. In the copy, floating values of these three have torch's default
+    floating type, a one-dimensional `x` gets a second axis, and an `x` without columns is removed. PyG's TU reader
+    omits the last graphs from the edge slices if these graphs have no edges; the missing slices are added.
 
     Args:
         given: all graphs, collated, as in `InMemoryDataset._data`.
@@ -61,10 +64,8 @@ def find_invalid(
         raise InputTypeError(f"{what}: graphs must be torch_geometric.data.Data, got {got}.")
     data: Data = copy.copy(given)
     cuts, num_graphs = _complete_slices(data, slices, what)
-    dense = isinstance(x := data.x, Tensor) and x.layout == torch.strided and not x.is_complex() and x.dim() in (1, 2)
-    if x is not None and not dense:
-        got = f"{list(x.shape)} of {x.dtype}" if isinstance(x, Tensor) else type(x).__name__
-        raise InputError(f"{what}: `x` must be a dense torch tensor [N, F] of real numbers, got {got}.")
+    if (x := data.x) is not None and not (is_dense(x) and not x.is_complex() and x.dim() in (1, 2)):
+        raise InputError(f"{what}: `x` must be a dense torch tensor [N, F] of real numbers, got {_kind(x)}.")
     counts = _node_counts(data, cuts, num_graphs, what)
     reasons = dict.fromkeys((counts < 1).nonzero().flatten().tolist(), "has no nodes")
     # floating point, because a sum of integers could overflow
@@ -78,16 +79,20 @@ def find_invalid(
         found = f"has the edge {data.edge_index[:, edge].tolist()}, but {int(counts[graph])} nodes, numbered from 0"
         reasons.setdefault(graph, found)
     for key, starts in (("x", ptr), ("edge_attr", edge_ptr), ("edge_weight", edge_ptr)):
-        if not isinstance(values := data.get(key), Tensor) or key not in cuts:
+        if (values := data.get(key)) is None:
             continue
+        if not is_dense(values):
+            raise InputError(f"{what}: `{key}` must be a dense torch tensor, got {_kind(values)}.")
         _check_rows(cuts[key].diff().to(starts.device), starts.diff(), key, what)
         if values.is_floating_point():
+            values = values if values.element_size() > 1 else values.float()  # torch compares no float8
+            data[key] = values.to(torch.get_default_dtype())
             for graph, row in _first_rows(bad := ~(values.abs() <= LARGEST), starts):
                 value = float(values[row][bad[row]].flatten()[0])
                 too_large = f", beyond {LARGEST:.0e}, whose square overflows" if math.isfinite(value) else ""
                 reasons.setdefault(graph, f"has {value:.3g} in `{key}`{too_large}")
     if x is not None:
-        data.x = x.view(len(x), -1) if x.numel() else None
+        data.x = data.x.view(len(x), -1) if x.numel() else None
     if isinstance(data.edge_attr, Tensor) and data.edge_attr.dim() == 2 and data.edge_attr.size(1) == 0:
         data.edge_attr = None
     ids = ids.tolist() if isinstance(ids := data.get("id"), Tensor) and ids.dim() == 1 else ids
@@ -116,6 +121,8 @@ def _complete_slices(data: Data, slices: Cuts | None, what: str) -> tuple[dict[s
         if key.startswith("edge_") and cut.numel() <= num_graphs:
             cut = flat[key] = torch.cat([cut, cut[-1:].expand(num_graphs + 1 - cut.numel())])
         value = data[key]
+        if isinstance(value, Tensor) and value.layout == torch.strided and not is_dense(value):
+            raise InputError(f"{what}: `{key}` must be a dense torch tensor, got {_kind(value)}.")
         size = len(value) if isinstance(value, list | tuple) else 1
         if isinstance(value, Tensor) and value.dim() > 0:
             size = value.size(data.__cat_dim__(key, value) or 0)
@@ -140,16 +147,31 @@ def _first_rows(wrong: Tensor, ptr: Tensor) -> list[tuple[int, int]]:
 
 def check_edge_index(edge_index: object, name: str) -> None:
     """Raise InputError if `edge_index` is not a dense tensor `[2, E]` of int64; `name` begins the message."""
-    got = type(edge_index).__name__
-    if isinstance(edge_index, Tensor):
-        if edge_index.layout == torch.strided and edge_index.dtype == torch.long and edge_index.shape[:-1] == (2,):
-            return
-        got = f"{list(edge_index.shape)} of {str(edge_index.dtype).removeprefix('torch.')}"
-    raise InputError(f"{name} must be a dense torch tensor [2, E] of int64, got {got}.")
+    if not (is_dense(edge_index) and edge_index.dtype == torch.long and edge_index.shape[:-1] == (2,)):
+        raise InputError(f"{name} must be a dense torch tensor [2, E] of int64, got {_kind(edge_index)}.")
+
+
+def is_dense(value: object) -> TypeGuard[Tensor]:
+    """Return True if `value` is a tensor of plain numbers in memory: not sparse, nested, quantised or on "meta"."""
+    if not isinstance(value, Tensor) or value.layout != torch.strided:
+        return False
+    return not (value.is_nested or value.is_quantized or value.is_meta)
+
+
+def _kind(value: object) -> str:
+    """Return the shape, the type and any unusual storage of a tensor in words; of another object, its type."""
+    if not isinstance(value, Tensor):
+        return type(value).__name__
+    shape = "nested" if value.is_nested else list(value.shape)
+    found = f"{shape} of {str(value.dtype).removeprefix('torch.')}"
+    return found + ' on the device "meta", without values' * value.is_meta
 
 
 def _node_counts(data: Data, slices: dict[str, Tensor], num_graphs: int, what: str) -> Tensor:
-    """Return the number of nodes of each graph, `[n]`; without `num_nodes`, `x` and `pos`, its largest index + 1."""
+    """Return the number of nodes of each graph, `[n]`: `num_nodes`, else the rows of an attribute of nodes.
+
+    If there is none, warn and return the largest index in `edge_index` + 1.
+    """
     stated = getattr(data, "_num_nodes", None)
     counts = None if stated is None else torch.as_tensor(stated)
     if counts is not None and counts.shape != (num_graphs,):
@@ -160,10 +182,16 @@ def _node_counts(data: Data, slices: dict[str, Tensor], num_graphs: int, what: s
             _check_rows(rows, rows if counts is None else counts, key, what)
             counts = rows
     if counts is None:
-        edges = slices["edge_index"].diff().to(data.edge_index.device)
-        owner = torch.arange(num_graphs, device=edges.device).repeat_interleave(edges)
-        needed = data.edge_index.max(0).values + 1
+        edges = slices["edge_index"].diff()
+        owner = torch.arange(num_graphs).repeat_interleave(edges)
+        needed = data.edge_index.cpu().max(0).values + 1
         counts = torch.zeros_like(edges).scatter_reduce_(0, owner, needed, "amax")
+        named = (key for key in slices if key in _OF_NODES or "node" in key)
+        fitting = (rows for key in named if ((rows := slices[key].diff()) >= counts).all())
+        if (known := next(fitting, None)) is None:
+            advice = "isolated nodes after it are lost; set `num_nodes`, `x` or `pos`"
+            warn(f"{what}: the number of nodes is guessed as the largest index in `edge_index` + 1; {advice}")
+        counts = counts if known is None else known
     return counts.to(data.edge_index.device)
 
 

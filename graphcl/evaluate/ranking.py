@@ -79,8 +79,8 @@ def rank_queries(
 
     Args:
         h: embeddings `[n, D]`, any float dtype, any device.
-        group: group of each graph `[n]`, strings or whole numbers; -1: no group, so the graph is a candidate but never
-            relevant.
+        group: group of each graph `[n]`, strings or whole numbers; -1 or "": no group, so the graph is a candidate but
+            never relevant.
         queries: indices of the queries; default: all graphs.
         candidates: indices of the candidates; default: all graphs.
 
@@ -252,14 +252,14 @@ def group_numbers(group: Tensor | np.ndarray, n: int | None) -> Tensor:
     """Return groups numbered from 0, and -1 for none, as int64 on the CPU; raise InputError if `group` is invalid."""
     found = as_array("group", group, "iuU", "strings, or whole numbers, -1 for none")
     if found.dtype.kind == "U":
-        found = np.unique(found, return_inverse=True)[1].reshape(found.shape)
+        blank = np.char.strip(found) == ""
+        found = np.where(blank, -1, np.unique(found, return_inverse=True)[1].reshape(found.shape))
     if found.ndim != 1 or len(found) != (len(found) if n is None else n):
         rows = "graph" if n is None else f"of the {n} rows of `h`"
         raise InputError(f"`group` must hold one number for each {rows}, got shape {list(found.shape)}.")
-    found = found.astype(np.int64)
-    if found.size and found.min() < -1:
-        raise InputError(f"`group` must be -1 for no group, or 0 and more, got {found.min()}.")
-    values, number = np.unique(found, return_inverse=True)
+    for wrong in found[(found < -1) | (found >= 2**63)][:1]:  # 2^64 - 1 would become -1
+        raise InputError(f"`group` must be -1 for no group, or in [0, 2^63), got {wrong}.")
+    values, number = np.unique(found.astype(np.int64), return_inverse=True)
     return torch.from_numpy(number.reshape(-1) - int(values.size > 0 and values[0] == -1))
 
 

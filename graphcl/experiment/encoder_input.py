@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
-
-from torch_geometric.data import Data
 
 from graphcl.config import Config
 from graphcl.config.settings import TABLE
 from graphcl.datasets import GraphDataset, MappedDataset, load_dataset
+from graphcl.datasets.disk.on_disk import is_on_disk
 from graphcl.datasets.molecules.table import is_molecules
-from graphcl.datasets.networks import is_networkx
 from graphcl.datasets.settings import Features
+from graphcl.datasets.sources import as_path
 from graphcl.errors import InputError
 from graphcl.models.interface import takes_categories
 from graphcl.models.saved import EncoderDescription
@@ -29,8 +29,9 @@ def load_arguments(config: Config) -> dict[str, Any]:
     """Return the arguments of `load_dataset` for the data set of a configuration; all are hashable."""
     keys = {"data_root", "mirror", *Features.model_fields, *TABLE}
     categories = takes_categories(config.encoder["name"])
-    given = {"source": config.dataset, **config.model_dump(include=keys), "target": tuple(config.target)}
-    return {**given, "categories": categories, "nodes": contrasts_nodes(vars(config))}
+    lists = config.model_dump(include=keys)
+    given = {key: tuple(value) if isinstance(value, list) else value for key, value in lists.items()}
+    return {"source": config.dataset, **given, "categories": categories, "nodes": contrasts_nodes(vars(config))}
 
 
 def load_for(
@@ -46,8 +47,8 @@ def load_for(
     already has all of the encoder's columns (labels and degrees) are used unchanged. Molecules are standardised if the
     encoder was trained on standardised ones, and columns by the scales of its training, likewise.
 
-    All arguments but the `description` of the encoder are those of `load_dataset`; `molecules` are `smiles`, `target`,
-    `group`, `invalid`, `standardise`, `split` and `metric`.
+    All arguments but the `description` of the encoder are those of `load_dataset`; `molecules` are its settings of
+    molecules and of networkx graphs.
 
     Raises:
         InputError: the graphs do not have the columns that the encoder expects, or see `load_dataset`.
@@ -57,9 +58,10 @@ def load_for(
         molecules["standardise"] = True
     molecules["tu_features"] = description.settings.get("tu_features", "labels")
     features = description.features
-    # Without labels the encoder needs no `x`, which own graphs may lack, so do not request features from `x`.
-    own = isinstance(source, list | tuple | Data) or is_networkx(source)
-    first = features if nodes or (own and "labels" not in features) else "auto"
+    # Without labels the encoder needs no `x`, which networks may lack, so do not request features from `x`.
+    path = as_path(source)
+    stored = isinstance(source, GraphDataset) or (isinstance(path, Path) and is_on_disk(path))
+    first = features if nodes or not (stored or "labels" in features) else "auto"
     categories = takes_categories(description.encoder.name)
     given = dataset = load_dataset(
         source, data_root, mirror, first, description.max_degree, categories=categories, nodes=nodes, **molecules
@@ -70,8 +72,7 @@ def load_for(
     complete = "labels" in features and given.num_features == description.in_channels
     if not isinstance(given, MappedDataset) and features != "labels" and not complete and not nodes:
         dataset = load_dataset(given, features=features, degree_columns=description.degree_columns or None)
-        # loading again renumbers the classes from 0, so keep the original class values
-        dataset.classes, dataset.invalid = given.classes, given.invalid
+        dataset.invalid = given.invalid
     if dataset.num_features != description.in_channels:
         raise InputError(
             f"{given.name} has {given.num_features} columns of `x` ({given.features}); {trained} "

@@ -79,6 +79,12 @@ def new_file(path: str | os.PathLike[str], force: bool | None = None) -> Path:
     return file
 
 
+def check_regular(path: Path) -> None:
+    """Raise InputError if `path` is neither a file nor a folder: reading a named pipe or a device might never end."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise InputError(f"{str(path)!r} is a named pipe, a socket or a device; give a regular file.")
+
+
 def read_text(path: Path, max_bytes: int = MAX_TEXT) -> str:
     """Return the text of a file, with line ends as `\\n`; at most `max_bytes + 1` bytes are read, even of a pipe.
 

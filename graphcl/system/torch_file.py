@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from graphcl.errors import InputError, one_line
+from graphcl.system.files import check_regular
 
 FREE_BYTES = 16 * 2**20
 """Bytes that tensors may take regardless of the file size, as expanded views take more than their storage."""
@@ -32,6 +33,7 @@ def read_torch_file(path: Path, instead: str) -> Any:
     Raises:
         InputError: the file cannot be read, is corrupted, or holds code, which is never run.
     """
+    check_regular(path)
     try:
         size = path.stat().st_size
         with zipfile.ZipFile(path) as archive:

@@ -89,7 +89,7 @@ def embed(model: nn.Module, loader: Iterable[Batch]) -> tuple[Tensor, Tensor | N
         loader: batches of graphs, not shuffled; rows are returned in the same order.
 
     Returns:
-        h `[n, H]` in float32 and labels y `[n]` (None if the graphs have none), both on the CPU.
+        h `[n, H]` in float32 and labels y `[n]` (None if the graphs have none, or no tensor), both on the CPU.
 
     Raises:
         InputError: `loader` gave no batch, a batch has no node features, or an embedding is NaN or infinite.
@@ -97,7 +97,7 @@ def embed(model: nn.Module, loader: Iterable[Batch]) -> tuple[Tensor, Tensor | N
     h, y = [], []
     for part, batch in embed_batches(model, loader):
         h.append(part.cpu())
-        if batch.get("y") is not None:
+        if isinstance(batch.get("y"), Tensor):
             y.append(batch.y.cpu())
     if not h:
         raise InputError("`loader` gave no batch; it must give all batches each time it is iterated.")

@@ -8,9 +8,11 @@ from torch_geometric.data import Data, InMemoryDataset
 
 from graphcl.datasets import load_dataset, open_on_disk, write_on_disk
 from graphcl.datasets.disk import pieces
-from tests.datasets.graphs import one_line
+from graphcl.datasets.groups import GroupNumbers
+from tests.datasets.graphs import Held, one_line
 
 PAIR = torch.tensor([[0, 1], [1, 0]])
+LARGEST = torch.tensor(2**64 - 1, dtype=torch.uint64)
 NAMES, NUMBERS = ["b", "a", None, "b", "c"], [0, 1, -1, 0, 2]
 
 
@@ -52,6 +54,9 @@ def test_numbers_are_kept_and_graphs_without_groups_have_none():
     one = torch.tensor([7])
     for groups in ([7, 9, -1], [one, one + 2, -1], [one[0], np.int64(9), None], [7.0, np.float32(9), np.nan]):
         assert load_dataset([graph(each) for each in groups]).groups.tolist() == [7, 9, -1], groups
+    for none in ("", "  ", np.str_("")):
+        assert load_dataset([graph("a"), graph(none), graph("b"), graph(none)]).groups.tolist() == [0, -1, 1, -1]
+        assert GroupNumbers()([none, 3]).tolist() == [-1, 3]
     assert load_dataset([graph(), graph()]).groups is None
     node = Data(x=torch.eye(2), edge_index=PAIR, y=torch.tensor([0, 1]), group=torch.tensor([3, 4]))
     assert load_dataset(node, nodes=True).groups is None  # an attribute of the nodes
@@ -67,11 +72,13 @@ def test_other_groups_are_other_data(tmp_path):
 
 
 def test_wrong_groups(tmp_path):
-    rule = "must be a string or a whole number from 0 on (-1 or None: no group), got "
+    rule = "must be a string or a whole number from 0 on (-1, None or '': no group), got "
     for graphs, *words in (
         ([graph(0), graph(2.5)], f"own: `group` of graph 1 {rule}2.5."),
         ([graph(-2), graph()], f"graph 0 {rule}-2."),
         ([graph(2**63), graph()], f"graph 0 {rule}9223372036854775808."),
+        ([graph(), graph(LARGEST)], f"graph 1 {rule}18446744073709551615."),
+        (Held([graph(LARGEST), graph(LARGEST)]), f"graph 0 {rule}18446744073709551615."),
         ([graph(["a"]), graph()], f"graph 0 {rule}['a']."),
         ([graph("a"), graph(1)], "own: `group` mixes numbers and strings; use one kind"),
         ([graph(torch.arange(3))] * 2, "own: `group` must be one whole number or string per graph; rename it"),

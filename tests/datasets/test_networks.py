@@ -39,6 +39,28 @@ def test_nodes_and_edges_as_in_pyg(sizes, kind, columns):
             assert torch.equal(own.edge_attr, attributes.to(own.edge_attr.dtype))
 
 
+class Seeded(nx.Graph):
+    def __init__(self, data=None, **more):
+        super().__init__(data, **more)
+        self.add_edge("seed", "root")
+
+
+class Named(nx.MultiDiGraph):
+    def __init__(self, name):
+        super().__init__(name=name)
+        self.add_node(name, origin="constructor")
+
+
+def test_the_constructor_of_a_subclass_does_not_run_again():
+    for graph, x in ((Seeded(), [0, 1, 2, 3]), (Named("a"), [0, 1, 2, 3])):
+        graph.clear()
+        graph.add_edges_from([("a", "b"), ("b", "root"), ("root", "seed")])
+        with_x(graph, list(graph).index)
+        found, plain = load_dataset([graph])[0], from_networkx(getattr(nx, type(graph).__base__.__name__)(graph))
+        assert found.x.flatten().tolist() == x
+        assert found.edge_index.equal(plain.edge_index)
+
+
 def test_features_labels_and_order():
     first, second = nx.Graph([("b", "a")], y=3), changed(y=1)
     first.add_node("alone")
@@ -83,7 +105,7 @@ def test_wrong_graphs(refused):
         ([changed("C"), changed()], "nodes of graph 0 have 'charge' and 'symbol', but no 'x'; set 'x'"),
         ([with_x(nx.path_graph(2), str), nx.path_graph(2)], "nodes of graph 0: 'x' must be numbers"),
         ([with_x(nx.path_graph(3), range), nx.path_graph(2)], "nodes of graph 0: 'x' must be numbers, the same count"),
-        ([changed(y="active"), changed(y="b")], "'y' of graph 0 must be numbers", "active", "numpy.unique"),
+        ([changed(y={"a": 1})], "'y' of graph 0 must be numbers", "{'a': 1}"),
         ([nx.Graph([(0, 1, {"edge_attr": 1}), (1, 2)])] * 2, "edges of graph 0: 1 of 2 have no 'edge_attr'"),
         ([nx.Graph([(0, 1, {"edge_attr": "C"})])] * 2, "edges of graph 0: 'edge_attr' must be numbers"),
     ):

@@ -13,6 +13,7 @@ from torch_geometric.transforms import ToUndirected
 
 from graphcl import errors
 from graphcl.datasets import load_dataset, write_on_disk
+from graphcl.datasets.disk import pieces
 from graphcl.errors import InputError, InputTypeError
 from tests.conftest import small_graphs
 from tests.datasets.conftest import write_folder
@@ -24,6 +25,14 @@ PAIR = torch.tensor([[0, 1], [1, 0]])
 
 def graph(nodes=3, **attributes):
     return Data(**{"edge_index": PAIR, "x": torch.randn(nodes, 2), "y": 0, **attributes})
+
+
+class Stream(torch.utils.data.IterableDataset):
+    def __init__(self, graphs):
+        self.graphs = graphs
+
+    def __iter__(self):
+        return iter(self.graphs)
 
 
 def test_every_form_of_the_same_graphs(tmp_path):
@@ -38,6 +47,7 @@ def test_every_form_of_the_same_graphs(tmp_path):
         "list in a file": tmp_path / "list.pt",
         "data set": Saved(tmp_path / "mine.pt"),
         "generator": (each for each in graphs),
+        "stream": Stream(graphs),
         "torch's subset": torch.utils.data.Subset(graphs, range(6)),
         "PyG's subset": Saved(tmp_path / "mine.pt")[:6][2:],
         "transform": transformed,
@@ -92,6 +102,42 @@ def test_one_whole_number_is_a_class():
         assert (dataset.num_classes, dataset.y.tolist(), dataset[1].y.shape) == (2, [1, 0, 1], (1,)), repr(y)
 
 
+def test_strings_are_classes(tmp_path, monkeypatch):
+    monkeypatch.setattr(pieces, "_GROUP", 2)
+    names, index = ["no", "yes", "a" * 70, "no", "é"], [1, 2, 0, 1, 3]
+    graphs = [graph(y=name, number=i) for i, name in enumerate(names)]
+    torch.save(graphs, tmp_path / "own.pt")
+    networks = [nx.path_graph(3) for _ in names]
+    for network, name in zip(networks, names, strict=True):
+        network.graph["y"] = name
+    node = Data(x=torch.eye(5), edge_index=PAIR, y=names)
+    held = load_dataset(graphs)
+    for number, found in enumerate((
+        held,
+        load_dataset([graph(y=np.array([name])) for name in names]),
+        load_dataset([graph(y=[name]) for name in names]),
+        load_dataset(tmp_path / "own.pt"),
+        load_dataset(networks),
+        load_dataset(node, nodes=True),
+        load_dataset(held, features="degree"),
+        write_on_disk(graphs, tmp_path / "packed"),
+        write_on_disk(iter(graphs), tmp_path / "pieces"),
+        write_on_disk(held[:], tmp_path / "subset"),
+    )):  # fmt: skip
+        y = found._data.y
+        assert (found.num_classes, y.dtype, y.tolist()) == (4, torch.long, index), number
+        assert list(found.classes) == sorted(set(names)), number
+        assert list(found.classes[y]) == names, number
+    mixed = [*graphs[:2], graph(y=1), graph(y=2)]
+    one_line(lambda: write_on_disk(iter(mixed), tmp_path / "mixed"), "`y` of some graphs is a string, of others")
+
+
+def test_the_classes_of_a_data_set_keep_their_values(tmp_path):
+    held = load_dataset([graph(y=y) for y in (7, 5, 9, 7)])
+    for found in (load_dataset(held[1:], features="degree"), write_on_disk(held[1:], tmp_path / "packed")):
+        assert found.classes[found._data.y].tolist() == [5, 9, 7]
+
+
 def test_other_targets_are_kept_without_classes():
     pair = torch.tensor([1, 0])
     for y in (0.5, 1e20, np.float64(0.5), np.nan, pair, pair.view(1, 2), torch.arange(3), {"a": 1}, None):
@@ -140,10 +186,36 @@ def test_nodes_and_columns():
     for graphs, shapes in (
         ([graph(x=torch.ones(3, 0)), graph(x=torch.ones(4, 0))], [(3, 1), (4, 1)]),
         ([graph(x=torch.ones(3)), graph(x=torch.ones(4))], [(3, 1), (4, 1)]),
-        ([Data(edge_index=4 * PAIR), Data(edge_index=PAIR)], [(5, 1), (2, 1)]),  # number of nodes from the edges
         ([Data(edge_index=PAIR, pos=torch.randn(7, 3))] * 2, [(7, 1), (7, 1)]),
     ):
         assert [each.x.shape for each in load_dataset(graphs)] == shapes
+
+
+def test_the_number_of_nodes_without_features():
+    sizes = (2, 5)
+    for key in ("z", "feat", "n_id", "node_type", "node_charge"):
+        graphs = [Data(edge_index=PAIR, **{key: torch.ones(n)}) for n in sizes]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert [each.num_nodes for each in load_dataset(graphs)] == [2, 5], key
+            assert key == "z" or [each.num_nodes for each in graphs] == [2, 5], key  # PyG agrees
+    for more in ({}, {"z": torch.ones(1)}, {"node_count": 5}):
+        errors._SHOWN.clear()
+        with pytest.warns(UserWarning, match="^own: the number of nodes is guessed as the largest"):
+            found = load_dataset([Data(edge_index=4 * PAIR, **more), Data(edge_index=PAIR, **more)])
+        assert [each.num_nodes for each in found] == [5, 2]
+
+
+def test_floating_attributes_of_edges_have_the_type_of_x():
+    for kind in (torch.float64, torch.float16, torch.float8_e4m3fn):
+        values = torch.tensor([[0.5], [2.0]]).to(kind)
+        graphs = [graph(x=torch.ones(3, 2).to(kind), edge_attr=values, edge_weight=values[:, 0])] * 2
+        node = [Data(**{**graphs[0].to_dict(), "y": torch.tensor([0, 1, 0])})]
+        for found in (load_dataset(graphs)[1], load_dataset(node, nodes=True)[0]):
+            assert (found.x.dtype, found.x.tolist()) == (torch.float32, [[1, 1]] * 3)
+            assert (found.edge_attr.dtype, found.edge_attr.tolist()) == (torch.float32, [[0.5], [2]])
+            assert (found.edge_weight.dtype, found.edge_weight.tolist()) == (torch.float32, [0.5, 2])
+    assert load_dataset([graph(edge_attr=torch.ones(2, 1).long())]).edge_attr.dtype == torch.long  # categories
 
 
 def bad(value):
@@ -153,6 +225,7 @@ def bad(value):
 
 
 NONE = PAIR[:, :0]
+QUANTISED = torch.quantize_per_tensor(torch.ones(3, 2), 0.1, 0, torch.qint8)
 EMPTY = graph(0, edge_index=NONE)
 LISTS = [
     ([], "own holds no graph."),
@@ -164,9 +237,19 @@ LISTS = [
         [graph(), Data(x=torch.ones(3, 2), y=0)],
         "graph 1 has no `edge_index`, graph 0 has one; give it to all",
     ),
-    ([graph(y="a"), graph(y="b")], "`y` must be a number, got 'a'; number the classes, e.g. by numpy.unique"),
+    ([graph(adj=torch.eye(3)), graph(adj=torch.eye(4))], "`adj` of graph 1 has shape [4, 4], of graph 0 [3, 3]; PyG"),
+    ([graph(w=torch.tensor(1)), graph(w=PAIR)], "own: `w` of graph 1 has shape [2, 2], of graph 0 []; PyG joins"),
+    ([graph(w=1), graph(w=0.5), graph(w="a")], "own: `w` of graph 2 has type str, of graph 0 int; use one type"),
+    ([graph(w=PAIR), graph(w="a")], "own: `w` of graph 1 has type str, of graph 0 Tensor; use one type"),
+    ([graph(y=1), graph(y="a")], "own: `y` of graph 1 has type str, of graph 0 int; use one type"),
+    ([graph(y="a"), graph(y=1)], "own: `y` mixes strings and numbers: 'a' of graph 0, 1 of graph 1; use one kind."),
     ([graph(), graph(x=torch.ones(3, 5))], "`x` of graph 1 has shape [3, 5], of graph 0 [3, 2]"),
     ([graph(x=torch.eye(3).to_sparse())] * 2, "`x` must be a dense torch tensor [N, F]"),
+    ([graph(x=torch.ones(3, 2, device="meta"))], "`x` must be a dense torch tensor, got [3, 2] of float32 on"),
+    ([graph(x=QUANTISED)] * 2, "`x` must be a dense torch tensor, got [6, 2] of qint8"),
+    ([graph(pos=QUANTISED)], "`pos` must be a dense torch tensor, got [3, 2] of qint8"),
+    ([graph(edge_index=PAIR.to("meta"))], "`edge_index` of graph 0 must be a dense", 'on the device "meta", without'),
+    ([graph(edge_attr=np.ones((2, 1)))] * 2, "`edge_attr` must be a dense torch tensor, got list"),
     (
         [graph(), bad(torch.nan)],
         "own: 1 of 2 graphs are invalid: graph 1 has nan in `x`; correct",
@@ -178,8 +261,9 @@ LISTS = [
         "5 of 6 graphs are invalid: graph 1 has no nodes; graph 2 has no nodes; graph 3 has no nodes; ...;",
     ),
 ]
+DOORS = ("a name of", ".csv", ".graphml", ".pt file", "TU text", "graphcl pack", "PyG data set", "networkx", "matrices")
 TYPES = [
-    *((source, "`source` must be") for source in (3, None, {"x": 1}, b"MUTAG")),
+    *((source, "`source` must be one of: ", *DOORS) for source in (3, None, {"x": 1}, b"MUTAG")),
     ([graph(), "graph"], "graph 1 must be a torch_geometric.data.Data, got str"),
     (FakeHeteroDataset(num_graphs=3), "FakeHeteroDataset", "HeteroData", "not supported"),
     (Batch.from_data_list([graph(), graph()]), "got DataBatch; use its to_data_list()"),
@@ -196,9 +280,9 @@ def test_wrong_sources(root):
 def test_missing_and_unreadable_paths(tmp_path, refused):
     refused(tmp_path / "mine.pkl", f"file or folder '{tmp_path}/mine.pkl' not found")
     (tmp_path / "mine.pkl").touch()
-    refused(tmp_path / "mine.pkl", "give a .pt file of InMemoryDataset.save (a pickle can hold code)", "as `mirror`")
+    refused(tmp_path / "mine.pkl", "mine.pkl' is not a data set, which is one of: ", *DOORS, "as `mirror`")
     (tmp_path / "empty").mkdir()
-    refused(tmp_path / "empty", "must hold .pt files or a data set in TU text layout", "The folder holds: nothing")
+    refused(tmp_path / "empty", "empty', which holds nothing, is not a data set", *DOORS)
     refused(write_folder(write_folder(tmp_path / "both", "ONE"), "TWO"), "found 2 files *_A.txt")
 
 

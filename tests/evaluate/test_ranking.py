@@ -93,6 +93,7 @@ def test_a_zero_row_a_group_of_one_and_no_group():
     h = torch.tensor([[1.0, 0.0], [0.0, 0.0], [1.0, 1.0], [-1.0, 0.0]])
     assert rank_queries(h, torch.tensor([4, 4, 7, -1])).queries.tolist() == [0, 1]
     assert rank_queries(h, ["b", "b", "c", "a"]).queries.tolist() == [0, 1]
+    assert rank_queries(h, ["b", "b", "", " "]).queries.tolist() == [0, 1]
     assert rank_queries(h, torch.tensor([4, 4, 7, -1])).values["mrr"].tolist() == [1 / 2, pytest.approx(11 / 18)]
 
 
@@ -101,7 +102,8 @@ INVALID = [
     ((H[0], GROUP), r"`h` must be \[graphs, features\], got shape \[4\]\."),
     ((H, GROUP[:3]), r"`group` must hold one number for each of the 4 rows of `h`, got shape \[3\]\."),
     ((H, [0.5, 1, 2, 3]), r"`group` must hold strings, or whole numbers, -1 for none, got float64\."),
-    ((H, [-2, 0, 0, 1]), r"`group` must be -1 for no group, or 0 and more, got -2\."),
+    ((H, [-2, 0, 0, 1]), r"`group` must be -1 for no group, or in \[0, 2\^63\), got -2\."),
+    ((H, np.array([0, 0, 1, 2**64 - 1], np.uint64)), r"`group` must .*, got 18446744073709551615\."),
     ((H, [0, 1, 2, -1]), r"no query has a candidate of its own group; groups need two graphs or more\."),
     ((H, GROUP, [4]), r"`queries` must hold different indices of the 4 graphs, at least one\."),
     ((H, GROUP, None, [1, 1]), r"`candidates` must hold different indices of the 4 graphs, at least one\."),

@@ -148,7 +148,8 @@ def test_the_estimator_takes_groups_or_finds_them():
         del graph.group
     names = [None if graph.group < 0 else f"pair {graph.group}" for graph in GRAPHS]
     for source in (bare, load_dataset(bare), load_dataset(bare + bare)[: len(bare)]):
-        assert np.array_equal(GraphCL(**settings).fit(source, groups=names).transform(GRAPHS), expected)
+        for groups in (names, iter(names)):
+            assert np.array_equal(GraphCL(**settings).fit(source, groups=groups).transform(GRAPHS), expected)
     assert not np.array_equal(GraphCL(**settings).fit(GRAPHS).transform(GRAPHS), expected)
     for groups, words in (
         (names[1:], "one entry per graph, got 19 for 20"),

@@ -27,6 +27,7 @@ from graphcl import (
     train,
 )
 from graphcl.errors import InputWarning
+from graphcl.loaders.loader import make_loader
 from graphcl.losses import Loss, infonce
 from graphcl.training.diagnostics import diagnose
 from graphcl.training.loop import NonFiniteLossError
@@ -64,7 +65,8 @@ def test_embed_drops_the_projector_and_keeps_the_order_and_the_model():
     assert y.tolist() == [graph.y.item() for graph in data]
     one = Batch.from_data_list([data[3]])
     assert torch.allclose(h[3:4], model.eval().encoder(one.x, one.edge_index, one.batch), atol=1e-4)
-    assert embed(model, ResidentLoader([Data(x=g.x, edge_index=g.edge_index) for g in data], 7))[1] is None
+    for y in ({}, {"y": {"energy": 0.5}}, {"y": "a"}):
+        assert embed(model, make_loader([Data(x=g.x, edge_index=g.edge_index, **y) for g in data], 7))[1] is None
 
 
 class NonFinite:

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import torch
 from pydantic import Field, ValidationError
 from torch import Tensor
@@ -25,7 +26,7 @@ from torch_geometric.data import Data
 from torch_geometric.data.separate import separate
 
 from graphcl.arguments import Count, Name, Settings, interval, named_arguments, problems
-from graphcl.datasets.dataset import Benchmark, GraphDataset
+from graphcl.datasets.dataset import Benchmark, Classes, GraphDataset
 from graphcl.datasets.disk.npy import map_npy
 from graphcl.datasets.groups import NO_GROUP
 from graphcl.datasets.settings import FeatureName
@@ -55,7 +56,7 @@ class Meta(Settings):
     features: FeatureName
     degree_columns: Annotated[int, interval("[0, inf)")]
     num_graphs: Annotated[int, interval("[1, 1e15)")]
-    classes: list[_Int64] | None = None
+    classes: list[_Int64] | list[str] | None = None
     attributes: dict[str, str]
     """Attribute -> attribute that names its slices file; attributes with equal slices share one file."""
     texts: list[str] = Field([])
@@ -187,9 +188,11 @@ def _open(path: Path) -> MappedDataset:
     if (group := data.get("group")) is not None:
         valid = group.shape == (n,) and group.dtype == torch.long and group.min() >= NO_GROUP
         _need(valid, path / "group.npy", f"[{n}] of int64, -1 for no group", group)
-    classes = benchmark = None
+    classes: Classes | None = None
+    benchmark = None
     if meta.classes is not None:
-        classes = torch.tensor(meta.classes, dtype=torch.long)
+        texts = any(isinstance(each, str) for each in meta.classes)
+        classes = np.array(meta.classes, dtype=object) if texts else torch.tensor(meta.classes, dtype=torch.long)
         valid = y is not None and y.shape == (n,) and y.dtype == torch.long and y.min() >= 0 and y.max() < len(classes)
         _need(valid, path / "y.npy", f"[{n}] of int64 in [0, {len(classes)}), the number of classes", y)
     if meta.benchmark is not None:

@@ -6,15 +6,16 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch_geometric.data import Batch, Data, Dataset, InMemoryDataset, OnDiskDataset
 
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.groups import GroupNumbers
 from graphcl.datasets.invalid import NoGraphLeftError, describe_invalid
-from graphcl.datasets.load import prepare
 from graphcl.datasets.networks import is_networkx
 from graphcl.datasets.own import collate_dataset, collate_graphs
+from graphcl.datasets.preparation import prepare
 from graphcl.datasets.settings import Loading
 from graphcl.errors import InputError, warn
 
@@ -54,6 +55,8 @@ def pieces(source: Iterable[object], name: str, settings: Loading, invalid: list
         settings = settings.model_copy(update={"features": shard.features})
         if isinstance(source, GraphDataset):  # keep its description, as its `x` holds computed features already
             shard.features, shard.degree_columns = source.features, source.degree_columns
+            if source.classes is not None and shard.classes is not None:
+                shard.classes = source.classes[np.asarray(shard.classes)]
         yield shard
     if not done:
         raise InputError(f"{name} holds no graph.")

@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch_geometric.data import Data
 
 from graphcl.arguments import checked, keywords
-from graphcl.datasets.dataset import GraphDataset
+from graphcl.datasets.dataset import Classes, GraphDataset
 from graphcl.datasets.disk.npy import CODES, HEADER, npy_header
 from graphcl.datasets.disk.on_disk import META, MappedDataset, Meta, check_attribute, open_on_disk
 from graphcl.datasets.disk.pieces import in_pieces, pieces
@@ -27,6 +28,7 @@ from graphcl.datasets.load import load_dataset
 from graphcl.datasets.molecules.smiles import Parser, molecule_pieces
 from graphcl.datasets.molecules.table import is_molecules, read_table
 from graphcl.datasets.settings import Loading, Table, loading
+from graphcl.datasets.sources import as_path
 from graphcl.datasets.store import not_resident
 from graphcl.datasets.texts import encode
 from graphcl.errors import InputError, one_line, reason
@@ -70,7 +72,7 @@ def write_on_disk(
         InputError: the folder exists or cannot be written, or `source` cannot be used.
     """
     given = loading(features=features, max_degree=max_degree, **settings)
-    path = Path(os.path.abspath(os.path.expanduser(folder)))
+    source, path = as_path(source), Path(os.path.abspath(os.path.expanduser(folder)))
     if os.path.lexists(path):
         raise InputError(f"{str(path)!r} exists already and is never overwritten; give another folder.")
     shards: Iterator[GraphDataset]
@@ -111,12 +113,13 @@ class _Writer:
         self._columns: dict[str, _Column] = {}
         self._num_graphs = 0
         self._classes: Tensor | None = torch.empty(0, dtype=torch.long)
+        self._names: dict[str, int] = {}
 
     def add(self, shard: GraphDataset) -> None:
         """Append the graphs of the data set `shard`."""
         if why := not_resident(shard):
             raise InputError(f"{self._name} cannot be stored: {why}.")
-        data, slices, classes = shard._data, shard.slices or {}, shard.classes
+        data, slices, classes = shard._data, shard.slices or {}, self._stored(shard.classes)
         self._last = shard
         if self._classes is not None:
             self._classes = None if classes is None else torch.cat([self._classes, classes]).unique()
@@ -135,6 +138,15 @@ class _Writer:
             column.add(value, cut, self._num_graphs, self._on_write)
         self._num_graphs += len(shard)
 
+    def _stored(self, classes: Classes | None) -> Tensor | None:
+        """Return the class values to store, where strings are numbered in order of first occurrence."""
+        texts = isinstance(classes, np.ndarray)
+        if self._num_graphs and classes is not None and texts != bool(self._names):
+            raise InputError(f"{self._name}: `y` of some graphs is a string, of others a number; use one type.")
+        if not isinstance(classes, np.ndarray):
+            return classes
+        return torch.tensor([self._names.setdefault(each, len(self._names)) for each in classes])
+
     def finish(self) -> None:
         """Complete the files of all attributes, and write the splits and `graphcl.json`."""
         cut_as: dict[str, str] = {}
@@ -144,8 +156,11 @@ class _Writer:
             cut_as[key] = next(same, key)
             if cut_as[key] != key:
                 column.cuts.unlink()
+        classes: list[Any] | None = None
         if self._classes is not None:
-            self._columns["y"].replace(self._classes)
+            classes = sorted(self._names) or self._classes.tolist()
+            stored = [self._names[each] for each in classes] if self._names else classes
+            self._columns["y"].replace(np.array(stored))
         benchmark = self._last.benchmark
         for part, graphs in benchmark.split.items() if benchmark else ():
             np.save(self._folder / f"split.{part}.npy", graphs.numpy())
@@ -153,7 +168,7 @@ class _Writer:
             "name": self._name, "features": self._last.features, "degree_columns": self._last.degree_columns,
             "num_graphs": self._num_graphs, "attributes": cut_as,
             "texts": [key for key, column in self._columns.items() if column.text],
-            "classes": None if self._classes is None else self._classes.tolist(),
+            "classes": classes,
             "benchmark": benchmark and {key: each for key, each in vars(benchmark).items() if key != "split"},
         })  # fmt: skip
         (self._folder / META).write_text(meta.model_dump_json(indent=1) + "\n")
@@ -216,10 +231,10 @@ class _Column:
             file.write(header)
             file.close()
 
-    def replace(self, classes: Tensor) -> None:
-        """Replace the stored class values by their indices in `classes`, which is in ascending order."""
-        values = np.memmap(self.values, np.int64, "r+", HEADER)
-        values[:] = np.searchsorted(classes.numpy(), values)
+    def replace(self, classes: NDArray[np.int64]) -> None:
+        """Replace the stored class values by their indices in `classes`."""
+        values, order = np.memmap(self.values, np.int64, "r+", HEADER), np.argsort(classes)
+        values[:] = order[np.searchsorted(classes[order], values)]
         values.flush()
 
 

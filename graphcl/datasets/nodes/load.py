@@ -82,10 +82,12 @@ def load_nodes(source: Any, root: Path, mirror: Mirror, settings: NodeFeatures) 
     """
     split: Split | None = None
     name = str(source if isinstance(source, str) else getattr(source, "name", None) or "own")
-    if isinstance(source, str):
-        if source.endswith(".pt"):
-            source, name = _read(Path(source)), Path(source).stem
-        elif source.startswith("ogbn-"):
+    if isinstance(source, Path):
+        if source.suffix != ".pt":
+            raise InputError(f"{str(source)!r} must be a .pt file of one graph or a few, whose nodes are contrasted.")
+        source, name = _read(source), source.stem
+    elif isinstance(source, str):
+        if source.startswith("ogbn-"):
             source, split = load_ogb_nodes(source, root, mirror)
         elif not is_node_name(source):
             known = f"{suggestion(source, NODE_NAMES)}Known: {', '.join(NODE_NAMES)}, a .pt file"
@@ -115,8 +117,10 @@ def _prepare(graphs: Sequence[Data], name: str, split: Split | None, settings: N
     data, slices, ptr = check_store(*collate_graphs(graphs, name), name)
     split = _split(data, slices, ptr, name) or split
     y, n = data.get("y"), int(ptr[-1])
-    labels = class_labels(y.flatten(), torch.arange(n + 1), n) if isinstance(y, Tensor) else None
-    if labels is None or int(y.min()) < 0:
+    y = y.flatten() if isinstance(y, Tensor) else [each for part in y or () for each in part]
+    labels = class_labels(y, torch.arange(n + 1), n, name)
+    if labels is None or (isinstance(y, Tensor) and int(y.min()) < 0):
+        y = data.get("y")
         found = f"shape {list(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
         rule = f"one class, from 0 on, for each of the {n} nodes (of whole graphs: --method two_views)"
         raise InputError(f"{name}: `y` must be {rule}, got {found}; leave nodes without a class out.")

@@ -147,7 +147,7 @@ REFUSED = [
     (b"smiles\n\xe9\n", {}, "codec can't decode byte 0xe9 in position 7: invalid continuation byte; save it as text"),
     (ROWS, {"split": "scaffold"}, "`split` scaffold needs targets to score"),
     (ROWS, {"target": "active", "split": "random"}, "leaves the part valid empty"),
-    ("synthetic", OF_Y, "`target` ['y'] is for molecules: .csv"),
+    ("synthetic", OF_Y, "`target` ['y'] is for molecules: a table (.csv"),
     ([from_smiles("C")] * 2, {"smiles": "smiles", "target": "x"}, "`x` of graph 0 must be one number or string, got"),
 ]
 

@@ -64,7 +64,7 @@ SOURCES = [
     *((own(**{**masks(), **change}), says) for change, says in CHANGES),
     ([own(30, **masks(20)), own(20, **masks(30))], TRUTHS),
     ([own(**masks()), own()], "graph 1 has no `test_mask`, graph 0 has one"),
-    ([own(**masks()), own(**{key: mask.view(-1, 1) for key, mask in masks().items()})], "cannot be put together"),
+    ([own(**masks()), own(**{key: mask.view(-1, 1) for key, mask in masks().items()})], "_mask` of graph 1 has"),
     ([], "own holds no graph"),
     ("sbm-30", "`sbm-30` must have at least 400 nodes, got 30."),
 ]

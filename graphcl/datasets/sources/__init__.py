@@ -1,0 +1,85 @@
+"""Kinds of sources that `load_dataset` reads: each says which sources it claims, and how it reads one."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphcl.datasets.dataset import Benchmark, Classes
+from graphcl.datasets.fetch import Mirror
+from graphcl.datasets.invalid import Invalid
+from graphcl.datasets.settings import Loading
+from graphcl.system.files import check_regular
+
+
+@dataclass(frozen=True)
+class Request:
+    """The arguments of `load_dataset` besides the source; `data_root` is absolute."""
+
+    settings: Loading
+    data_root: Path
+    mirror: Mirror = None
+    nodes: bool = False
+
+
+class Graphs(NamedTuple):
+    """Graphs that were read but not checked.
+
+    Attributes:
+        name: name of the data set.
+        data: all graphs, collated, as in `InMemoryDataset._data`.
+        slices: start of each graph in each attribute, as in `InMemoryDataset.slices`.
+        benchmark: split and metric, if a benchmark prescribes them.
+        categories: whether integers in `x` are category indices.
+        invalid: what was left out already.
+        classes: class values that `y` holds indices into.
+        directions: whether to warn of edges in one direction only.
+    """
+
+    name: str
+    data: Data
+    slices: dict[str, Tensor] | None
+    benchmark: Benchmark | None = None
+    categories: bool = False
+    invalid: Invalid = ()
+    classes: Classes | None = None
+    directions: bool = False
+
+
+class Source:
+    """A kind of source; `@sources.register(NAME, takes="a .edges file")` adds one, and messages list what it takes.
+
+    Attributes:
+        settings: settings of molecules and of networkx graphs that apply to this kind.
+    """
+
+    settings: ClassVar[frozenset[str]] = frozenset()
+
+    def claims(self, source: object, request: Request) -> bool:
+        """Return whether this kind reads `source`; a path is a `Path`, a `str` is a name."""
+        raise NotImplementedError
+
+    def read(self, source: object, request: Request) -> object:
+        """Return the `Graphs` of `source`, or a finished `GraphDataset`, or another source, which is read in turn."""
+        raise NotImplementedError
+
+
+def as_path(source: object) -> object:
+    """Return `source`, or a `Path` if it is one: a string with a path separator or a suffix, or a path-like object.
+
+    Raises:
+        InputError: the path, or a file in the folder, is a named pipe or a device, which might never end.
+    """
+    if not isinstance(source, str | os.PathLike):
+        return source
+    if isinstance(source, str) and "/" not in source and not Path(source).suffix:
+        return source
+    path = Path(os.path.expanduser(source))
+    for file in path.iterdir() if path.is_dir() else [path]:
+        check_regular(file)
+    return path

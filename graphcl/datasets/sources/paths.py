@@ -1,0 +1,105 @@
+"""Read graphs from files and folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch_geometric.data import Data
+
+from graphcl.datasets.networks import SUFFIXES, read_network
+from graphcl.datasets.own import collate_file, read_graphs
+from graphcl.datasets.settings import Attributes
+from graphcl.datasets.sources import Graphs, Request, Source
+from graphcl.datasets.sources.objects import collate_objects
+from graphcl.datasets.tu.load import load_folder
+from graphcl.errors import InputError
+from graphcl.registry import sources
+
+_IGNORED = ("pre_transform.pt", "pre_filter.pt")
+"""Files that PyG writes next to the graphs."""
+
+
+@sources.register("torch file", takes="a .pt file of InMemoryDataset.save (a pickle can hold code)")
+class TorchFile(Source):
+    """File of `InMemoryDataset.save`, or of one `Data` or a list of them; code in it is never run."""
+
+    def claims(self, source: Any, request: Request) -> bool:
+        """Return whether `source` is a `.pt` file."""
+        return _is_file(source, ".pt")
+
+    def read(self, source: Any, request: Request) -> object:
+        """Return the graphs in the file."""
+        return Graphs(source.stem, *collate_file(source), directions=True)
+
+
+@sources.register("network file", takes="a .graphml, .gml or node-link .json file of networkx")
+class NetworkFile(Source):
+    """File of one graph that networkx wrote."""
+
+    settings = frozenset(Attributes.model_fields)
+
+    def claims(self, source: Any, request: Request) -> bool:
+        """Return whether `source` is such a file."""
+        return _is_file(source, *SUFFIXES)
+
+    def read(self, source: Any, request: Request) -> object:
+        """Return the graph in the file."""
+        return collate_objects([read_network(source)], source.stem, request)
+
+
+@sources.register("text folder", takes="a folder in TU text layout (NAME_A.txt, ...)")
+class TextFolder(Source):
+    """Folder in TU text layout; it is only read, the cache is under `data_root`."""
+
+    def claims(self, source: Any, request: Request) -> bool:
+        """Return whether `source` is a folder with a file `NAME_A.txt`."""
+        return isinstance(source, Path) and any(source.glob("[!.]*_A.txt"))
+
+    def read(self, source: Any, request: Request) -> object:
+        """Return the graphs of the folder."""
+        name, graphs = load_folder(source.resolve(), request.data_root, request.settings.tu_features)
+        return Graphs(name, *graphs)
+
+
+@sources.register("folder", takes="a folder of .pt, .graphml, .gml or .json files")
+class Folder(Source):
+    """Folder of files, in the order of their names, which become the `id` of graphs without one.
+
+    A `.pt` file holds one `Data` or a list of them. Next to other files, `.json` files are ignored.
+    """
+
+    settings = frozenset(Attributes.model_fields)
+
+    def claims(self, source: Any, request: Request) -> bool:
+        """Return whether `source` is a folder with such files."""
+        return isinstance(source, Path) and bool(_kinds(source))
+
+    def read(self, source: Any, request: Request) -> object:
+        """Return the graphs of all files."""
+        folder = source.resolve()
+        suffix, *others = _kinds(folder)
+        if others and others != [".json"]:
+            raise InputError(f"folder {str(source)!r} holds {suffix} and {others[0]} files; keep one kind in a folder.")
+        graphs: list[Any] = []
+        for file in _files(folder, suffix):
+            found = read_graphs(file) if suffix == ".pt" else [read_network(file)]
+            for place, graph in enumerate(found):
+                known = graph if isinstance(graph, Data) else getattr(graph, "graph", {})
+                if "id" not in known:
+                    known["id"] = f"{file.stem}/{place}" if len(found) > 1 else file.stem
+            graphs += found
+        return collate_objects(graphs, folder.name, request)
+
+
+def _is_file(source: object, *suffixes: str) -> bool:
+    return isinstance(source, Path) and source.suffix.lower() in suffixes and source.is_file()
+
+
+def _files(folder: Path, suffix: str) -> list[Path]:
+    return sorted(file for file in folder.glob(f"*{suffix}") if file.name not in _IGNORED and file.name[0] != ".")
+
+
+def _kinds(folder: Path) -> list[str]:
+    """Return the suffixes of the files of graphs in a folder; `.json` is last, as it may hold anything."""
+    return [suffix for suffix in (".pt", *SUFFIXES) if _files(folder, suffix)]
