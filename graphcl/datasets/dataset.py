@@ -195,8 +195,9 @@ class GraphDataset(InMemoryDataset):
         slices = {f"{key}.slices": value for key, value in (self.slices or {}).items()}
         split = self.split or {}
         parts = {**self._data.to_dict(), **slices, **{f"split.{part}": rows for part, rows in split.items()}}
-        if self.classes is not None and not torch.equal(self.classes, torch.arange(len(self.classes))):
-            parts["dataset.classes"] = self.classes  # not 0, 1, ..., for digests equal to those of earlier versions
+        classes = [] if self.classes is None else self.classes.tolist()
+        if classes != list(range(len(classes))):  # 0, 1, ... are left out, for the digests of earlier versions
+            parts["dataset.classes"] = classes
         for key, value in sorted(parts.items()):
             if isinstance(value, list) and all(isinstance(each, str | int | float | np.generic) for each in value):
                 digest.update(repr((key, value)).encode())

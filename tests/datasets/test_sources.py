@@ -163,7 +163,7 @@ import networkx
 from graphcl.datasets.sources import Source
 from graphcl.registry import sources
 
-@sources.register("link list", takes="a .links file with an edge per line")
+@sources.register("link_list", takes="a .links file with an edge per line")
 class LinkList(Source):
     def claims(self, source, request):
         return isinstance(source, Path) and source.suffix == ".links"
@@ -183,4 +183,4 @@ def test_a_kind_of_the_user(tmp_path):
         one_line(lambda: load_dataset(tmp_path), "a .links file with an edge per line; ")
     finally:
         for table in (sources._targets, sources._facts, sources._arguments):
-            del table["link list"]
+            del table["link_list"]

@@ -17,7 +17,7 @@ from graphcl.errors import InputError
 from graphcl.registry import sources
 
 
-@sources.register("data set", takes="a PyG data set")
+@sources.register("data_set", takes="a PyG data set")
 class DataSet(Source):
     """PyG data set; tensors in memory are shared, not copied."""
 

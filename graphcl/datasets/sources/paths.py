@@ -20,7 +20,7 @@ _IGNORED = ("pre_transform.pt", "pre_filter.pt")
 """Files that PyG writes next to the graphs."""
 
 
-@sources.register("torch file", takes="a .pt file of InMemoryDataset.save (a pickle can hold code)")
+@sources.register("torch_file", takes="a .pt file of InMemoryDataset.save (a pickle can hold code)")
 class TorchFile(Source):
     """File of `InMemoryDataset.save`, or of one `Data` or a list of them; code in it is never run."""
 
@@ -33,7 +33,7 @@ class TorchFile(Source):
         return Graphs(source.stem, *collate_file(source), directions=True)
 
 
-@sources.register("network file", takes="a .graphml, .gml or node-link .json file of networkx")
+@sources.register("network_file", takes="a .graphml, .gml or node-link .json file of networkx")
 class NetworkFile(Source):
     """File of one graph that networkx wrote."""
 
@@ -48,7 +48,7 @@ class NetworkFile(Source):
         return collate_objects([read_network(source)], source.stem, request)
 
 
-@sources.register("text folder", takes="a folder in TU text layout (NAME_A.txt, ...)")
+@sources.register("text_folder", takes="a folder in TU text layout (NAME_A.txt, ...)")
 class TextFolder(Source):
     """Folder in TU text layout; it is only read, the cache is under `data_root`."""
 

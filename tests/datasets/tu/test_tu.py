@@ -1,6 +1,5 @@
 """Test TU sets: what is read, the cache, and damaged files, each of which is read or refused with one line."""
 
-import os
 import shutil
 import zipfile
 
@@ -60,7 +59,7 @@ def equal_to_pyg(name, source, root, theirs, mirror=None):
     for features in ("labels", "attributes", "both"):
         dataset = load_dataset(source, root, mirror, tu_features=features)
         for key, first in (("x", theirs.num_node_attributes), ("edge_attr", theirs.num_edge_attributes)):
-            if (values := theirs._data[key]) is None:
+            if (values := theirs._data.get(key)) is None:
                 assert key not in dataset._data
                 continue
             wanted = {"labels": values[:, first:], "attributes": values[:, :first], "both": values}[features]
@@ -140,7 +139,6 @@ def test_any_name_and_files_that_are_ignored(tmp_path):
         folder = write(tmp_path / str(number), name)
         for file in ("A", "graph_labels"):
             (folder / f"._{name}_{file}.txt").write_bytes(b"\0\5\x16\7Mac OS X")
-        os.mkfifo(folder / f"{name}_edge_labels.txt")  # reading it would never end
         dataset = load_dataset(folder, tmp_path / "root")
         assert (dataset.name, dataset.y.tolist()) == (name, [1, 0, 1])
 
