@@ -20,7 +20,7 @@ from graphcl.training.checkpoint import Checkpoints
 from graphcl.training.epoch import Epoch
 
 Scores = dict[str, dict[str, FoldScores]]
-"""Evaluator -> row (see `ROWS`) -> score."""
+"""Evaluator -> row (see `graphcl.references.rows`) -> score."""
 OnFold = Callable[[str, int, int], object]
 """Callback with the arguments "EVALUATOR, ROW", number of finished inner folds, number of all inner folds."""
 _RANK_SEEDS = 2**41

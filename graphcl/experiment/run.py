@@ -17,13 +17,14 @@ from graphcl.datasets.groups import describe_groups
 from graphcl.distributed.launch import Group, launch
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores, Summary, best_row, summarise
+from graphcl.evaluate.needs import is_by_copies, usual
 from graphcl.experiment.build import dry_run, setup_runtime, warn_of_columns
 from graphcl.experiment.context import Clock
 from graphcl.experiment.encoder_input import load_arguments
 from graphcl.experiment.record.output import open_output
 from graphcl.experiment.record.run_folder import name_of, new_folder
 from graphcl.experiment.record.tracking import TRACKERS
-from graphcl.experiment.scores import with_usable_evaluation
+from graphcl.experiment.scoring import with_usable_evaluation
 from graphcl.experiment.seed import run_seed
 
 
@@ -71,7 +72,7 @@ class RunResult:
     @property
     def _trained(self) -> list[FoldScores]:
         """Scores of the trained encoder by the first evaluator of labels or groups, one per seed."""
-        rows = next((rows for name, rows in self.scores.items() if name != "instance"), None)
+        rows = next((rows for name, rows in self.scores.items() if not is_by_copies(name)), None)
         if rows is None:
             raise InputError("the graphs have no class labels, so there is no accuracy; use the files in `folder`.")
         scores = rows.get("trained")
@@ -137,4 +138,4 @@ def _without_labels(config: Config, dataset: GraphDataset) -> dict[str, Any]:
     if dataset.scored or dataset.groups is not None:
         return {}
     one = {} if "seeds" in config.model_fields_set else {"seeds": [0]}
-    return one if dataset.rows == "nodes" else {**one, "eval": ["instance"], "evaluation": Evaluation()}
+    return one if dataset.rows == "nodes" else {**one, "eval": [usual("copies")], "evaluation": Evaluation()}

@@ -16,6 +16,7 @@ from graphcl.datasets.dataset import Benchmark, GraphDataset
 from graphcl.datasets.groups import GroupNumbers
 from graphcl.errors import InputError
 from graphcl.evaluate.folds import outer_folds
+from graphcl.evaluate.needs import need_of
 from graphcl.evaluate.splits import PARTS, check_groups_apart, group_split
 
 _PART_NAMES = {"val": "valid", "validation": "valid", **{part: part for part in PARTS}}
@@ -103,8 +104,10 @@ def grouped_parts(dataset: GraphDataset) -> dict[str, np.ndarray] | None:
 
 
 def training_graphs(config: Config, dataset: GraphDataset) -> Tensor | None:
-    """Return the graphs to train on: the training part if groups are scored by retrieval, else None for all."""
-    parts = grouped_parts(dataset) if "retrieval" in config.eval else None
+    """Return the graphs to train on: the training part if groups are scored, else None for all."""
+    if not any(need_of(name, dataset.rows, {"groups"}) for name in config.eval):
+        return None
+    parts = grouped_parts(dataset)
     return None if parts is None else torch.from_numpy(parts["train"])
 
 

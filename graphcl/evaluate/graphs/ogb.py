@@ -18,10 +18,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from torch import Tensor
 
-from graphcl.arguments import Costs, Count, Seed, checked
+from graphcl.arguments import Costs, Count, Seed
 from graphcl.evaluate.folds import C_GRID, embedding
 from graphcl.evaluate.scores import LOWER, FoldScores
 from graphcl.evaluate.splits import Predict, on_split, split_parts
+from graphcl.registry import evaluators
 
 TOLERANCE = 1e-6  # bound on the mean loss's gradient, tight enough that results do not depend on the warm start
 WIDE, WIDE_TOLERANCE = 1000, 1e-4  # more columns need L-BFGS, which would take minutes to reach the bound above
@@ -29,7 +30,7 @@ BOUND = 5.0  # largest magnitude of a standardised value
 GRID = (1e-5, 1e-4, *C_GRID)  # fingerprints and small data sets need a large penalty
 
 
-@checked
+@evaluators.register("ogb", needs="targets", usual="targets")
 def ogb(
     h: Tensor | np.ndarray,
     y: Tensor | np.ndarray,
