@@ -22,7 +22,7 @@ from graphcl.config.recipes import shipped_configs
 from graphcl.config.specs import choices
 from graphcl.datasets import load_dataset
 from graphcl.experiment import seed as experiment
-from graphcl.experiment.build import dry_run
+from graphcl.experiment.build import try_settings
 from graphcl.experiment.record import progress
 from graphcl.models.gin import GIN
 from graphcl.models.saved import load_encoder, read_saved
@@ -226,7 +226,7 @@ def test_every_name_takes_a_step_from_the_command_line(saved_graphs):
         members = ["--views.second.members=[identity, node_drop]"] if name in ("compose", "one_of") else []
         options.append(["--views.second", name, *members])
     for words in options:
-        dry_run(RUN.parse(["--dataset", path, *words]), dataset)
+        try_settings(RUN.parse(["--dataset", path, *words]), dataset)
 
 
 @pytest.mark.parametrize("name", sorted(shipped_configs()))

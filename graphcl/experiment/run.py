@@ -18,7 +18,7 @@ from graphcl.distributed.launch import Group, launch
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores, Summary, best_row, summarise
 from graphcl.evaluate.needs import is_by_copies, usual
-from graphcl.experiment.build import dry_run, setup_runtime, warn_of_columns
+from graphcl.experiment.build import setup_runtime, try_settings, warn_of_columns
 from graphcl.experiment.context import Clock
 from graphcl.experiment.encoder_input import load_arguments
 from graphcl.experiment.record.output import open_output
@@ -128,7 +128,7 @@ def _completed(config: Config, dataset: GraphDataset, group: Group) -> Config:
         unused = "; --positives group trains on them" if config.positives == "views" else ""
         print(f"groups: {describe_groups(dataset.groups)}{unused}")
     config = config.model_copy(update={"features": dataset.features, **_without_labels(config, dataset)})
-    dry_run(config, dataset, ranks=group.size)
+    try_settings(config, dataset, ranks=group.size)
     warn_of_columns(config, dataset)
     return with_usable_evaluation(config, dataset, copies=True)
 

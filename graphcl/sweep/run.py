@@ -23,7 +23,7 @@ from graphcl.datasets import GraphDataset, load_dataset
 from graphcl.errors import MAX_LINE, InputError, one_line, reason
 from graphcl.evaluate import FoldScores
 from graphcl.evaluate.needs import usual
-from graphcl.experiment.build import dry_run, setup_runtime
+from graphcl.experiment.build import setup_runtime, try_settings
 from graphcl.experiment.context import Clock, Context
 from graphcl.experiment.encoder_input import load_arguments
 from graphcl.experiment.fingerprint import KnownData, file_digests, named_files
@@ -199,7 +199,7 @@ def _run(config: Config, clock: Clock, device: torch.device) -> dict[str, Any]:
     clock.lap("load")
     config = with_usable_evaluation(config, dataset)
     if config.trains:
-        dry_run(config, dataset)
+        try_settings(config, dataset)
     # separate cells compute the reference rows, once for each encoder and seed
     rows = ("trained",) if config.trains else without_training()
     result = run_seed(config, dataset, seed, device, rows=rows, context=Context(workers=config.threads))
