@@ -28,7 +28,7 @@ from graphcl.errors import InputError, InputTypeError, InputWarning, one_line, r
 
 T = TypeVar("T", bound=Callable[..., Any])
 _NAME = re.compile(r"(?!(auto|all)$)\w[\w.+-]*")
-_RULE = "a name of letters, digits, `.`, `_`, `+` and `-` that is no number, nor auto, all, or a word of YAML such as yes"
+_RULE = "a name of letters, digits and `._+-` that is no number, nor auto, all, or a word of YAML such as yes"
 
 
 class PluginWarning(InputWarning):
