@@ -14,7 +14,7 @@ from graphcl.config.settings import Evaluation
 from graphcl.datasets import load_dataset
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.groups import describe_groups
-from graphcl.distributed.launch import Group, launch
+from graphcl.distributed.launch import Ranks, launch
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores, Summary, best_row, summarise
 from graphcl.evaluate.needs import is_by_copies, usual
@@ -88,36 +88,36 @@ def run(config: Config) -> RunResult:
         InputError: the settings cannot be used.
     """
     clock = Clock()
-    with launch(config.rank_timeout) as group:
-        device = setup_runtime(config, group.local_rank)
-        dataset = _load(config, group)
+    with launch(config.rank_timeout) as ranks:
+        device = setup_runtime(config, ranks.local_rank)
+        dataset = _load(config, ranks)
         clock.lap("load")
-        config = group.broadcast_object(_completed(config, dataset, group) if group.is_main else config)
-        with open_output(config, dataset, device, group, clock.seconds) as output:
-            for seed in group.broadcast_object(output.unfinished):
+        config = ranks.broadcast_object(_completed(config, dataset, ranks) if ranks.is_main else config)
+        with open_output(config, dataset, device, ranks, clock.seconds) as output:
+            for seed in ranks.broadcast_object(output.unfinished):
                 with output.of_seed(seed) as context:
                     result = run_seed(config, dataset, seed, device, rows=output.rows, context=context)
                 output.add(seed, result)  # weights, embeddings, scores
             return RunResult(output.path, output.finish())  # summary and report.html
 
 
-def _load(config: Config, group: Group) -> GraphDataset:
+def _load(config: Config, ranks: Ranks) -> GraphDataset:
     """Load and return the data set; rank 0 loads it first, so that only rank 0 downloads."""
-    if group.is_main:
+    if ranks.is_main:
         if not config.resume:
             new_folder(config.out, name_of(config), create=False)
         for name in config.track:
             TRACKERS[name].library()  # report a missing library before any work
         print(f"loading {config.dataset} ...", flush=True)
     else:
-        group.barrier()
+        ranks.barrier()
     dataset = load_dataset(**load_arguments(config))
-    if group.is_main:
-        group.barrier()
+    if ranks.is_main:
+        ranks.barrier()
     return dataset
 
 
-def _completed(config: Config, dataset: GraphDataset, group: Group) -> Config:
+def _completed(config: Config, dataset: GraphDataset, ranks: Ranks) -> Config:
     """Return the settings adapted to the data set; raise InputError if they do not fit the data set."""
     if config.target and not dataset.scored:
         raise InputError(
@@ -128,7 +128,7 @@ def _completed(config: Config, dataset: GraphDataset, group: Group) -> Config:
         unused = "; --positives group trains on them" if config.positives == "views" else ""
         print(f"groups: {describe_groups(dataset.groups)}{unused}")
     config = config.model_copy(update={"features": dataset.features, **_without_labels(config, dataset)})
-    try_settings(config, dataset, ranks=group.size)
+    try_settings(config, dataset, ranks=ranks.size)
     warn_of_columns(config, dataset)
     return with_usable_evaluation(config, dataset, copies=True)
 

@@ -17,7 +17,7 @@ from torch_geometric.data import Batch
 from graphcl.config import Config
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.invalid import write_invalid
-from graphcl.distributed.launch import Group
+from graphcl.distributed.launch import Ranks
 from graphcl.errors import InputError, Stopped
 from graphcl.evaluate.needs import is_by_copies, need_of, takes, usual
 from graphcl.experiment.build import describe
@@ -53,8 +53,8 @@ class Output:
     unfinished: tuple[int, ...] = ()
     path: Path | None = None
 
-    def __init__(self, config: Config, group: Group) -> None:
-        self.config, self.group, self.stop = config, group, Stop(quiet=not group.is_main)
+    def __init__(self, config: Config, ranks: Ranks) -> None:
+        self.config, self.ranks, self.stop = config, ranks, Stop(quiet=not ranks.is_main)
 
     def checkpoints(self, seed: int) -> Checkpoints:
         """Return the checkpoints of `seed`, which rank 0 reads and writes."""
@@ -66,7 +66,7 @@ class Output:
     def of_seed(self, seed: int) -> Iterator[Context]:
         """Yield the context for training a seed."""
         with self.stop.deferred():
-            yield Context(self.group, self.checkpoints(seed))
+            yield Context(self.ranks, self.checkpoints(seed))
 
     def add(self, seed: int, result: SeedResult) -> None:
         """Write the result of a seed; here, do nothing."""
@@ -83,9 +83,9 @@ class RunOutput(Output):
     """
 
     def __init__(
-        self, config: Config, dataset: GraphDataset, device: torch.device, group: Group, seconds: Mapping[str, float]
+        self, config: Config, dataset: GraphDataset, device: torch.device, ranks: Ranks, seconds: Mapping[str, float]
     ) -> None:
-        super().__init__(config, group)
+        super().__init__(config, ranks)
         self.rows = tuple(row_labels()) if config.trains else without_training()
         self.dataset, self.device = dataset, device
         self.folder = RunFolder(config, data_fingerprint(config, dataset))
@@ -96,7 +96,7 @@ class RunOutput(Output):
         how = f"encoder: {name}{' (does not use edge_attr, gine does)' if unused else ''}"
         how += f"; method: {config.method['name']}; loss: {Loss(**config.loss)}; device: {device}"
         invalid = write_invalid(dataset.invalid, self.path / "invalid.csv")
-        print(f"{dataset}; {how}{f'; ranks: {group.size}' if group.size > 1 else ''}; {self.path}/{invalid}")
+        print(f"{dataset}; {how}{f'; ranks: {ranks.size}' if ranks.size > 1 else ''}; {self.path}/{invalid}")
         if config.resume and self.folder.is_new:
             print(f"{self.path} did not exist: this is a new run")
         for seed in self.folder.finished:
@@ -156,7 +156,7 @@ class RunOutput(Output):
             "data_share": sum(epoch.data_seconds for epoch in history) / total if history else 0.0,
             **environment(self.device),
             "config": config.model_copy(update={"resume": False}).model_dump(),
-            "ranks": self.group.size,
+            "ranks": self.ranks.size,
         })  # fmt: skip
         self.checkpoints(seed).clear()
 
@@ -192,7 +192,7 @@ class _RunContext(Context):
     """Context of one seed on rank 0: log epochs and scores, show progress, and take snapshots for the report."""
 
     def __init__(self, output: RunOutput, seed: int, trackers: list[Tracker], on_fold: OnFold) -> None:
-        super().__init__(output.group, output.checkpoints(seed))
+        super().__init__(output.ranks, output.checkpoints(seed))
         self.output, self.seed, self.trackers, self.on_fold = output, seed, trackers, on_fold
         self._snapshots: dict[str, Any] = {}
         self._show: Callable[[Epoch], None]
@@ -233,18 +233,18 @@ class _RunContext(Context):
 
 @contextmanager
 def open_output(
-    config: Config, dataset: GraphDataset, device: torch.device, group: Group, seconds: Mapping[str, float]
+    config: Config, dataset: GraphDataset, device: torch.device, ranks: Ranks, seconds: Mapping[str, float]
 ) -> Iterator[Output]:
     """Yield the output of this rank. On an interruption or a full disk, raise an error that tells how to resume."""
-    if not group.is_main:
-        other = Output(config, group)
+    if not ranks.is_main:
+        other = Output(config, ranks)
         with other.stop.listening():
             try:
                 yield other
             except Stopped:
                 raise Stopped from None  # rank 0 prints where the run is saved
         return
-    output = RunOutput(config, dataset, device, group, seconds)
+    output = RunOutput(config, dataset, device, ranks, seconds)
     path = output.folder.path
     with output.folder, output.stop.listening():
         try:
