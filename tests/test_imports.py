@@ -60,7 +60,7 @@ def test_a_loss_of_a_file_runs_resumes_and_is_swept(tmp_path, monkeypatch, capsy
 def test_a_changed_file_keeps_the_cells_that_do_not_use_it(tmp_path, monkeypatch, capfd):
     """Cells are reused unless the changed file registered one of their names; a finished sweep names the file."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("graphcl.sweep.run.make_executor", lambda name, workers: ThreadPoolExecutor(1))
+    monkeypatch.setattr("graphcl.sweep.run_cells.make_executor", lambda name, workers: ThreadPoolExecutor(1))
     (tmp_path / "mine.py").write_text(LOSS)
     words = ["--import", "mine.py", *QUICK, "--loss", "infonce", "imported"]
     with restored(losses):

@@ -8,12 +8,12 @@ import pytest
 from graphcl.config import make_config
 from graphcl.datasets import load_dataset
 from graphcl.evaluate import ogb
-from graphcl.experiment import run as experiment_run
+from graphcl.experiment import run_config as experiment_run
 from graphcl.experiment.build import try_settings
 from graphcl.run import main
 from graphcl.sweep.markdown import to_markdown
 from graphcl.sweep.plan import make_plan
-from graphcl.sweep.run import run_cell
+from graphcl.sweep.run_cells import run_cell
 from graphcl.sweep.table import make_table
 from tests.datasets.ogb_files import files_of, make_molecules, write_archive
 from tests.methods.small import OF_GRAPHS, spec

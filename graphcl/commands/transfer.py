@@ -196,8 +196,8 @@ def _usable_config(config: Config, settings: Transfer, dataset: GraphDataset) ->
     """Return the settings of the evaluation; raise InputError for a data set that the mode cannot use."""
     from graphcl.evaluate.needs import usual
     from graphcl.experiment.finetune import check_labels
+    from graphcl.experiment.parts import fold_splits
     from graphcl.experiment.scoring import with_usable_evaluation
-    from graphcl.experiment.split import fold_splits
 
     if settings.mode == "finetune":
         check_labels(dataset if dataset.benchmark is not None else next(fold_splits(dataset, 0)))
@@ -228,7 +228,7 @@ def _finetune(
     """Fine-tune copies of an encoder on all folds, log epochs to `metrics.jsonl`, and return `{"finetune": score}`."""
     from graphcl.evaluate import FoldScores
     from graphcl.experiment.finetune import finetune, with_outputs
-    from graphcl.experiment.split import fold_splits, with_label_rate
+    from graphcl.experiment.parts import fold_splits, with_label_rate
 
     options = settings.model_dump(include=set(MODE_SETTINGS["finetune"]) - {"label_rate"})
     device = next(encoder.parameters()).device

@@ -17,7 +17,7 @@ from graphcl.config import TRAINING, Config, build_augmentation
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.errors import InputError, warn
 from graphcl.experiment.encoder_input import contrasts_nodes
-from graphcl.experiment.split import training_graphs
+from graphcl.experiment.parts import training_graphs
 from graphcl.graphs.columns import Scale, warn_of_scales
 from graphcl.loaders.loader import make_loader
 from graphcl.loaders.neighbours import NeighbourLoader

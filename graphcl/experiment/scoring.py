@@ -19,7 +19,7 @@ from graphcl.evaluate.needs import is_by_copies, need_of, takes, usual
 from graphcl.experiment.build import restricted
 from graphcl.experiment.context import Context, Scores
 from graphcl.experiment.copies import WithCopies, copy_arguments, rank_of_graphs
-from graphcl.experiment.split import grouped_parts, training_graphs
+from graphcl.experiment.parts import grouped_parts, training_graphs
 from graphcl.loaders.loader import make_loader
 from graphcl.models.calibrate import calibrate
 from graphcl.models.contrastive import ContrastiveModel

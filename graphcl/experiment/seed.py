@@ -1,17 +1,18 @@
 """Train, embed and score one seed of a configuration. The steps, and where they are implemented:
 
-| step                             | call                          | file                   |
-|----------------------------------|-------------------------------|------------------------|
-| load                             | `load_dataset`                | `experiment/run.py`    |
-| keep the data set on the device  | `training_loader`             | `experiment/build.py`  |
-| augment, views                   | `two_views`                   | `training/epoch.py`    |
-| encode: h `[B, H]`               | `model.encode_views`          | `methods/two_views.py` |
-| project: z `[B, D]`              | `model.projector`             | `methods/two_views.py` |
-| loss: a scalar                   | `loss(z1, z2)`                | `methods/two_views.py` |
-| step: gradient, optimiser        | `Training.step`               | `training/state.py`    |
-| embed: h `[n, H]`                | `embed`                       | `training/loop.py`     |
-| evaluate: accuracy by row        | `score_rows`                  | `experiment/scoring.py` |
-| report: files, table, pictures   | `output.add`, `output.finish` | `experiment/record/output.py` |
+| step                            | call                          | file                          |
+|---------------------------------|-------------------------------|-------------------------------|
+| load                            | `load_dataset`                | `experiment/run_config.py`    |
+| keep the data set on the device | `training_loader`             | `experiment/build.py`         |
+| rows without training           | `compute_rows`                | `references/rows.py`          |
+| augment, views                  | `two_views`                   | `training/epoch.py`           |
+| encode: h `[B, H]`              | `model.encode_views`          | `methods/two_views.py`        |
+| project: z `[B, D]`             | `model.projector`             | `methods/two_views.py`        |
+| loss: a scalar                  | `loss(z1, z2)`                | `methods/two_views.py`        |
+| step: gradient, optimiser       | `Training.step`               | `training/state.py`           |
+| embed: h `[n, H]`               | `embed`                       | `training/loop.py`            |
+| evaluate: accuracy by row       | `score_rows`                  | `experiment/scoring.py`       |
+| report: files, table, pictures  | `output.add`, `output.finish` | `experiment/record/output.py` |
 
 The command line, sweeps, `graphcl.GraphCL` and the GPU example all call `run_seed`.
 """

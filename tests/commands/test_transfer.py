@@ -13,8 +13,8 @@ from graphcl.errors import InputError
 from graphcl.experiment.build import make_model
 from graphcl.experiment.encoder_input import load_for
 from graphcl.experiment.finetune import finetune, with_outputs
+from graphcl.experiment.parts import fold_splits, with_label_rate
 from graphcl.experiment.scoring import score
-from graphcl.experiment.split import fold_splits, with_label_rate
 from graphcl.loaders.loader import make_loader
 from graphcl.models.saved import load_encoder, read_saved, save_encoder
 from graphcl.training.loop import embed

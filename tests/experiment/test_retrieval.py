@@ -13,7 +13,7 @@ from graphcl import InputError, load_dataset, make_config, run
 from graphcl.evaluate import rank_queries, retrieval
 from graphcl.experiment import scoring
 from graphcl.experiment.build import training_loader
-from graphcl.experiment.split import grouped_parts, training_graphs
+from graphcl.experiment.parts import grouped_parts, training_graphs
 from graphcl.graphs.wl import histogram, refine, unary
 from graphcl.loaders.loader import make_loader
 from graphcl.loaders.order import WHOLE

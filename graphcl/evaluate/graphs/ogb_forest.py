@@ -11,8 +11,8 @@ from torch import Tensor
 from graphcl.arguments import Count, Counts, Seed
 from graphcl.evaluate.folds import as_array, embedding, is_constant, worker_count
 from graphcl.evaluate.graphs.ogb import ogb
+from graphcl.evaluate.on_split import Predict, on_split, split_parts
 from graphcl.evaluate.scores import LOWER, FoldScores
-from graphcl.evaluate.splits import Predict, on_split, split_parts
 from graphcl.registry import evaluators
 
 BINS = 32

@@ -12,8 +12,8 @@ from graphcl.arguments import Count, Counts, Seed
 from graphcl.evaluate.folds import embedding, is_constant, unit_rows
 from graphcl.evaluate.graphs.knn import TEMPERATURE
 from graphcl.evaluate.graphs.ogb import ogb
+from graphcl.evaluate.on_split import Predict, on_split, split_parts
 from graphcl.evaluate.scores import FoldScores
-from graphcl.evaluate.splits import Predict, on_split, split_parts
 from graphcl.registry import evaluators
 
 

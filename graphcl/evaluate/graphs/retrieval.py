@@ -26,9 +26,9 @@ from torch import Tensor
 from graphcl.arguments import Count, FoldCount, Seed
 from graphcl.errors import InputError
 from graphcl.evaluate.folds import OnFold, Part, embedding, make_folds, unit_rows
+from graphcl.evaluate.on_split import check_groups_apart, group_split, split_parts
 from graphcl.evaluate.ranking import Similarity, cosines, group_numbers, rank_by
 from graphcl.evaluate.scores import FoldScores
-from graphcl.evaluate.splits import check_groups_apart, group_split, split_parts
 from graphcl.registry import evaluators
 
 
@@ -75,7 +75,7 @@ def retrieval(
         seed: seed of the folds; with groups, only recorded.
         group: group of each graph `[n]`, strings or whole numbers, -1 for none; default: relevance by class.
         split: row indices of the parts `train`, `valid` and `test`, with no group on two parts; default: random parts
-            of `graphcl.evaluate.splits.group_split`, equal for every seed.
+            of `graphcl.evaluate.on_split.group_split`, equal for every seed.
         folds: number of outer folds, by class only; reduced to the size of the smallest class.
         inner_folds: number of inner folds, by class only; reduced if a class is too small.
         workers: number of threads, by class only; one per available core by default.

@@ -10,8 +10,8 @@ from torch import Tensor
 from graphcl.arguments import Costs, Seed
 from graphcl.evaluate.folds import C_GRID, class_indices, embedding, unit_rows
 from graphcl.evaluate.nodes.random_splits import linear_probe
+from graphcl.evaluate.on_split import split_parts
 from graphcl.evaluate.scores import FoldScores
-from graphcl.evaluate.splits import split_parts
 from graphcl.registry import evaluators
 
 

@@ -24,13 +24,13 @@ from graphcl.experiment.build import describe
 from graphcl.experiment.context import Context, OnFold, Scores
 from graphcl.experiment.copies import describe_copies
 from graphcl.experiment.fingerprint import data_fingerprint
+from graphcl.experiment.parts import grouped_parts
 from graphcl.experiment.record.progress import epoch_bar, fold_bar
 from graphcl.experiment.record.run_folder import RunFolder
 from graphcl.experiment.record.snapshot import report_arrays
 from graphcl.experiment.record.tracking import Tracker, tracking
 from graphcl.experiment.scoring import is_scored, offered
 from graphcl.experiment.seed import SeedResult
-from graphcl.experiment.split import grouped_parts
 from graphcl.losses import Loss
 from graphcl.methods import Method
 from graphcl.references.rows import compared, row_labels, without_training
