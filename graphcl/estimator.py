@@ -24,7 +24,7 @@ from graphcl.datasets.groups import with_groups
 from graphcl.datasets.invalid import NoGraphLeftError, kept_rows
 from graphcl.datasets.molecules.table import is_molecules, is_smiles
 from graphcl.errors import InputError, InputTypeError
-from graphcl.experiment.build import describe, dry_run, pick_device, warn_of_columns
+from graphcl.experiment.build import describe, pick_device, try_settings, warn_of_columns
 from graphcl.experiment.encoder_input import load_for
 from graphcl.experiment.seed import run_seed
 from graphcl.loaders.loader import make_loader
@@ -175,7 +175,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             if dataset.invalid and len(groups) == len(dataset) + len(dataset.invalid):
                 groups = [groups[row] for row in kept_rows(len(dataset), dataset.invalid)]
             dataset = with_groups(dataset, groups)
-        dry_run(config, dataset, own)
+        try_settings(config, dataset, own)
         warn_of_columns(config, dataset)
         result = run_seed(config, dataset, seed, device, rows=(), encoder=own)
         self.history_, self.model_, self.seed_ = result.history, result.model.eval(), seed

@@ -6,7 +6,8 @@
 | an augmentation | `Augmentation`, `Decision`, `Layout`, `ratio_count`, `random_subset`, `pick`, `nonzero` |
 | an encoder | `encoders.register`, `Count` |
 | a method | `Method`, `Outcome`, `momentum_copy`, `ema_update`, `require_ids` and the other checks |
-| an evaluator | `make_folds`, `FoldScores`, `summarise` |
+| an evaluator | `evaluators.register`, `make_folds`, `FoldScores`, `summarise` |
+| a reference row | `references.register`, `Inputs`, `Kernel` |
 | a data set | `datasets.register`; another kind of file or object: `sources.register`, `Source` |
 
 A registry, such as `losses`, maps names to functions or classes; `register(name)` adds one.
@@ -27,7 +28,7 @@ from graphcl.arguments import (
 from graphcl.augment import Augmentation, Decision
 from graphcl.datasets.sources import Source
 from graphcl.errors import InputError
-from graphcl.evaluate import FoldScores, summarise
+from graphcl.evaluate import FoldScores, Kernel, summarise
 from graphcl.evaluate.folds import make_folds
 from graphcl.graphs.batching import Layout
 from graphcl.graphs.segment import nonzero, pick, random_subset, ratio_count
@@ -36,7 +37,18 @@ from graphcl.losses.engine.comparison import Row
 from graphcl.losses.engine.exponent import linear
 from graphcl.methods import Method, Outcome
 from graphcl.methods.method import ema_update, momentum_copy, require_arguments, require_ids, require_repulsion
-from graphcl.registry import Registry, augmentations, datasets, encoders, losses, methods, sources
+from graphcl.references.rows import Inputs
+from graphcl.registry import (
+    Registry,
+    augmentations,
+    datasets,
+    encoders,
+    evaluators,
+    losses,
+    methods,
+    references,
+    sources,
+)
 
 __all__ = [
     "Augmentation",
@@ -46,6 +58,8 @@ __all__ = [
     "FoldScores",
     "Fraction",
     "InputError",
+    "Inputs",
+    "Kernel",
     "Layers",
     "Layout",
     "Method",
@@ -63,6 +77,7 @@ __all__ = [
     "datasets",
     "ema_update",
     "encoders",
+    "evaluators",
     "interval",
     "linear",
     "losses",
@@ -74,6 +89,7 @@ __all__ = [
     "pick",
     "random_subset",
     "ratio_count",
+    "references",
     "require_arguments",
     "require_ids",
     "require_repulsion",

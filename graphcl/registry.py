@@ -1,8 +1,9 @@
-"""Register losses, augmentations, encoders, methods, data sets and sources by name, and validate their arguments.
+"""Register losses, augmentations, encoders, methods, evaluators and more by name, and validate their arguments.
 
 A file in `graphcl/losses/formulas/` or `graphcl/augment/` registers its functions; the command line, the help text and
 the contract tests then find them. Installed packages add names by entry points of the groups `graphcl.losses`,
-`graphcl.augmentations`, `graphcl.encoders`, `graphcl.methods`, `graphcl.datasets` and `graphcl.sources`.
+`graphcl.augmentations`, `graphcl.encoders`, `graphcl.methods`, `graphcl.evaluators`, `graphcl.references`,
+`graphcl.datasets` and `graphcl.sources`.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from graphcl.arguments import Arguments, nearest
 from graphcl.errors import InputError, InputTypeError, InputWarning, one_line, reason, warn
 
 T = TypeVar("T", bound=Callable[..., Any])
-_NAME = re.compile(r"(?!(auto|all)$)\w[\w.-]*")
-_RULE = "a name of letters, digits, `.`, `_` and `-` that is no number, nor auto, all, or a word of YAML such as yes"
+_NAME = re.compile(r"(?!(auto|all)$)\w[\w.+-]*")
+_RULE = "a name of letters, digits and `._+-` that is no number, nor auto, all, or a word of YAML such as yes"
 
 
 class PluginWarning(InputWarning):
@@ -41,7 +42,7 @@ class Registry(Mapping[str, Callable[..., Any]]):
         kind: kind of the registered objects, such as "loss"; for messages.
         *packages: packages or modules that register functions when they are imported; the first look-up imports them.
         group: entry point group in which other packages add names; the first look-up reads it. Default: none.
-        **facts: default metadata of every name, see the method `facts`.
+        **facts: default metadata of every name, see the method `facts`; if given, `register` takes no others.
     """
 
     def __init__(self, kind: str, *packages: str, group: str = "", **facts: str) -> None:
@@ -70,6 +71,9 @@ class Registry(Mapping[str, Callable[..., Any]]):
             if name in self._targets or name in self._owners:
                 owner = self._owners.get(name) or self._targets[name].__module__
                 raise InputError(f"{self.kind} `{name}` is registered already, by {owner}.")
+            if self._usual and (unknown := sorted(facts.keys() - self._usual)):
+                advice = nearest(unknown[0], self._usual)
+                raise InputError(f"{self.kind} `{name}` is registered with an unknown fact {unknown[0]!r}; {advice}.")
             is_class = inspect.isclass(target)
             inherited = is_class and target.__init__ is not object.__init__
             function = target.__init__ if inherited else target
@@ -96,6 +100,10 @@ class Registry(Mapping[str, Callable[..., Any]]):
         """Return the metadata registered with `name`, for example `{"method": "two_views", ...}` for a loss."""
         self[name]
         return self._facts[name]
+
+    def fact(self, name: str, key: str) -> str:
+        """Return a fact of `name`; the default for a name that is not registered, as its file was not imported."""
+        return self.facts(name)[key] if name in self else self._usual[key]
 
     def registered(self, package: str) -> dict[str, Callable[..., Any]]:
         """Return what the modules of `package` have registered so far, by name, without looking for more."""
@@ -173,13 +181,30 @@ losses = Registry("loss", "graphcl.losses.formulas", group="graphcl.losses", met
 augmentations = Registry("augmentation", "graphcl.augment", group="graphcl.augmentations")
 encoders = Registry("encoder", "graphcl.models", group="graphcl.encoders")
 methods = Registry("method", "graphcl.methods", group="graphcl.methods")
+evaluators = Registry(
+    "evaluator",
+    "graphcl.evaluate.graphs",
+    "graphcl.evaluate.nodes",
+    group="graphcl.evaluators",
+    needs="labels",
+    rows="graphs nodes",
+    task="predict",
+    usual="",
+    chooses="C",
+    protocol="",
+    note="",
+)
+"""Functions that score embeddings; `graphcl.evaluate.needs` describes their facts."""
+references = Registry("row", "graphcl.references", group="graphcl.references", label="", needs="", task="", place="50")
+"""Functions that return an embedding or a kernel; `graphcl.references.rows` describes their facts."""
+references.reserve("metric", "gain", "gain_over_best", "best_reference", "per_seed")  # keys of `result.json`
 datasets = Registry("data set", "graphcl.datasets.names", group="graphcl.datasets")
 """Functions of other packages that take the folder for downloads and return a source for `load_dataset`."""
 _KINDS = ("ready", "nodes", "molecules", "names", "paths", "objects")
 sources = Registry("source", *(f"graphcl.datasets.sources.{kind}" for kind in _KINDS), group="graphcl.sources")
 """Kinds of sources of `load_dataset`, which are asked in this order; see `graphcl.datasets.sources.Source`."""
 
-REGISTRIES = (losses, augmentations, encoders, methods, datasets, sources)
+REGISTRIES = (losses, augmentations, encoders, methods, evaluators, references, datasets, sources)
 _IMPORTED = "graphcl_import_"
 """Start of the module names of imported files."""
 _ADDED: dict[str, set[str]] = {}
@@ -187,7 +212,7 @@ _ADDED: dict[str, set[str]] = {}
 
 
 def import_files(files: Iterable[str]) -> None:
-    """Run Python files that register losses, methods, sources and the like; a file runs once in a process.
+    """Run Python files that register losses, evaluators or other objects; a file runs once in a process.
 
     Raises:
         InputError: a file is not found, or fails.

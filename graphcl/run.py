@@ -11,7 +11,7 @@ from graphcl.config import make_config, read_config
 from graphcl.config.recipes import override
 
 if TYPE_CHECKING:
-    from graphcl.experiment.run import RunResult
+    from graphcl.experiment.run_config import RunResult
 
 __all__ = ["main", "run"]
 
@@ -31,7 +31,7 @@ def run(config: str | None = None, **settings: Any) -> RunResult:
         >>> result.accuracy, result.rows["untrained"].mean, result.folder  # doctest: +SKIP
         (85.5, 71.0, PosixPath('runs/synthetic-infonce-1'))
     """
-    from graphcl.experiment.run import run  # imported here, as help texts need no torch
+    from graphcl.experiment.run_config import run  # imported here, as help texts need no torch
 
     values = {} if config is None else read_config(config, settings.get("dataset"))
     return run(make_config(override(values, settings), settings))

@@ -1,11 +1,14 @@
-"""Losses of a file, by `--import`: a run, its resumption, a sweep, and messages."""
+"""Losses, evaluators and rows of a file, by `--import`: a run, its resumption, a sweep, and messages."""
 
+import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from graphcl.commands.sweep import main as sweep
-from graphcl.registry import losses
+from graphcl.evaluate import FoldScores, paired_test
+from graphcl.registry import evaluators, losses, references
 from graphcl.run import main as run
 from tests.conftest import restored
 
@@ -15,6 +18,21 @@ LOSS = '''from graphcl.extend import losses
 def imported(z1, z2):
     """Distance of the two views."""
     return (z1 - z2).square().mean() - z1.var()
+'''
+SCORES = '''import torch
+from graphcl.extend import FoldScores, evaluators, references
+
+@evaluators.register("centres", rows="graphs", chooses="nothing")
+def centres(h, y, *, seed=0, folds=10):
+    """Distance of the first class's mean from 1, a number per fold."""
+    part = torch.arange(len(y)) % folds
+    found = tuple(abs(float(h[(y == 0) & (part != fold)].mean()) - 1) for fold in range(folds))
+    return FoldScores(seed, found, (0.0,) * folds, found, folds, 1, "distance", lower=True)
+
+@references.register("edges", label="number of edges", needs="graphs")
+def edges(inputs):
+    """Number of edges."""
+    return torch.tensor([[float(graph.num_edges)] for graph in inputs.dataset])
 '''
 QUICK = ["--epochs", "1", "--seeds", "0", "--eval", "knn", "--report", "false"]
 
@@ -42,7 +60,7 @@ def test_a_loss_of_a_file_runs_resumes_and_is_swept(tmp_path, monkeypatch, capsy
 def test_a_changed_file_keeps_the_cells_that_do_not_use_it(tmp_path, monkeypatch, capfd):
     """Cells are reused unless the changed file registered one of their names; a finished sweep names the file."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("graphcl.sweep.run.make_executor", lambda name, workers: ThreadPoolExecutor(1))
+    monkeypatch.setattr("graphcl.sweep.run_cells.make_executor", lambda name, workers: ThreadPoolExecutor(1))
     (tmp_path / "mine.py").write_text(LOSS)
     words = ["--import", "mine.py", *QUICK, "--loss", "infonce", "imported"]
     with restored(losses):
@@ -56,6 +74,39 @@ def test_a_changed_file_keeps_the_cells_that_do_not_use_it(tmp_path, monkeypatch
         assert "3 cells, 1 of them reference rows; 2 finished" in capfd.readouterr().out
         assert sweep([*words, "--reuse", "one", "two", "--out", "three"]) == 0
         assert "3 finished" in capfd.readouterr().out
+
+
+def test_an_evaluator_and_a_row_of_a_file_are_scored_swept_and_tested(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(SCORES)
+    words = ["--epochs", "1", "--evaluation.folds", "3", "--import", "mine.py", "--eval", "centres,knn"]
+    references_of_run = ["majority", "statistics", "untrained", "calibrated", "edges"]
+    with restored(evaluators), restored(references):
+        assert run([*words, "--seeds", "0-1", "--out", "one"]) == 0
+        assert f"{'centres, number of edges':40}" in capsys.readouterr().out
+        assert "number of edges" in (tmp_path / "one" / "report.html").read_text()
+        result = json.loads((tmp_path / "one" / "result.json").read_text())
+        for name, metric, sign in ("centres", "distance", -1), ("knn", "accuracy", 1):
+            scores = result["scores"][name]
+            assert scores["metric"] == metric
+            assert list(scores["per_seed"][0]) == [*references_of_run, "trained"]
+            assert scores["best_reference"] == max(references_of_run, key=lambda row: sign * scores[row]["mean"])
+            gain = sign * (scores["trained"]["mean"] - scores["untrained"]["mean"])
+            assert scores["gain"]["mean"] == pytest.approx(gain)
+        assert result["scores"]["centres"]["majority"]["mean"] == 1  # its rows are zeros
+
+        axis = ["--loss", "infonce", "dcl", "--seeds", "0", "1", "--workers", "1", "--out", "two"]
+        assert sweep([*words, "--report", "false", *axis]) == 0
+        cells = [json.loads(file.read_text()) for file in sorted((tmp_path / "two" / "cells").iterdir())]
+        cells.sort(key=lambda cell: cell["config"]["seeds"])
+        dcl = [cell["scores"]["centres"] for cell in cells if cell["config"]["loss"]["name"] == "dcl"]
+        before = [cell["references"]["centres"] for cell in cells if not cell["config"]["epochs"]]
+        best = min(references_of_run, key=lambda row: sum(FoldScores.of(each[row]).mean for each in before))
+        test = paired_test([FoldScores.of(each) for each in dcl], [FoldScores.of(each[best]) for each in before])
+        table = (tmp_path / "two" / "table.md").read_text().partition("### knn")[0]
+        assert "| edges " in table
+        gains = table.partition("Gain over the best row")[2].partition("Gain over")[0]
+        assert re.search(rf"^\| dcl +\| {re.escape(f'{test.mean:+.2f}')} \(", gains, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

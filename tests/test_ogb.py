@@ -8,12 +8,12 @@ import pytest
 from graphcl.config import make_config
 from graphcl.datasets import load_dataset
 from graphcl.evaluate import ogb
-from graphcl.experiment import run as experiment_run
-from graphcl.experiment.build import dry_run
+from graphcl.experiment import run_config as experiment_run
+from graphcl.experiment.build import try_settings
 from graphcl.run import main
 from graphcl.sweep.markdown import to_markdown
 from graphcl.sweep.plan import make_plan
-from graphcl.sweep.run import run_cell
+from graphcl.sweep.run_cells import run_cell
 from graphcl.sweep.table import make_table
 from tests.datasets.ogb_files import files_of, make_molecules, write_archive
 from tests.methods.small import OF_GRAPHS, spec
@@ -98,7 +98,7 @@ def test_every_method_takes_it_with_its_encoder(place):
     assert make_config(settings).encoder == {"name": "molecule_gine", "hidden_channels": 8, **facts}
     dataset = load_dataset("ogbg-molhiv", place / "root", place / "archives")
     for name in OF_GRAPHS:
-        dry_run(make_config({**settings, "method": spec(name, len(dataset))}), dataset)
+        try_settings(make_config({**settings, "method": spec(name, len(dataset))}), dataset)
 
 
 def test_a_sweep_over_sets_of_both_kinds(place):

@@ -21,18 +21,19 @@ from graphcl.config import make_config, read_config
 from graphcl.config.recipes import shipped_configs
 from graphcl.config.specs import choices
 from graphcl.datasets import load_dataset
-from graphcl.evaluate import EVALUATORS
 from graphcl.experiment import seed as experiment
-from graphcl.experiment.build import dry_run
+from graphcl.experiment.build import try_settings
 from graphcl.experiment.record import progress
 from graphcl.models.gin import GIN
 from graphcl.models.saved import load_encoder, read_saved
-from graphcl.registry import augmentations, encoders, losses
-from graphcl.report.summary import ROWS
+from graphcl.references.rows import row_labels
+from graphcl.registry import augmentations, encoders, evaluators, losses
 from graphcl.run import main
 from graphcl.system.signals import Stop
 from graphcl.training.loop import Epoch
 from tests.methods.small import OF_GRAPHS, vectors
+
+ROWS = row_labels()
 
 QUICK = ["--epochs", "2", "--seeds", "0", "1", "--batch-size", "16", "--evaluation.folds", "3"]
 QUICK += ["--evaluation.inner-folds", "2", "--encoder.hidden_channels", "8", "--report", "false"]
@@ -89,7 +90,7 @@ def test_a_run_keeps_everything(go):
     assert (list(result["scores"]), result["folds"], result["inner_folds"]) == (["svm", "knn"], 3, 2)
     for name, scores in result["scores"].items():
         options = {"folds": 3, "inner_folds": 2, **({"scale": True} if name == "svm" else {})}
-        again = [EVALUATORS[name](arrays["h"][i], arrays["y"], seed=i, **options) for i in range(2)]
+        again = [evaluators[name](arrays["h"][i], arrays["y"], seed=i, **options) for i in range(2)]
         for key in ("accuracy", "chosen"):
             assert [tuple(each["trained"][key]) for each in scores["per_seed"]] == [
                 getattr(each, key) for each in again
@@ -225,7 +226,7 @@ def test_every_name_takes_a_step_from_the_command_line(saved_graphs):
         members = ["--views.second.members=[identity, node_drop]"] if name in ("compose", "one_of") else []
         options.append(["--views.second", name, *members])
     for words in options:
-        dry_run(RUN.parse(["--dataset", path, *words]), dataset)
+        try_settings(RUN.parse(["--dataset", path, *words]), dataset)
 
 
 @pytest.mark.parametrize("name", sorted(shipped_configs()))

@@ -22,7 +22,7 @@ from graphcl.datasets.molecules.fingerprints import descriptors, ecfp4, ecfp4_co
 from graphcl.datasets.molecules.split import split_molecules
 from graphcl.evaluate import LOWER, FoldScores, best_row, holm, ogb, ogb_forest, paired_test
 from graphcl.evaluate.scores import gains_by_fold
-from graphcl.experiment.scores import side_by_side
+from graphcl.references.descriptors import side_by_side
 
 FILES = {
     "FreeSolv": ("freesolv.csv", "smiles", "expt"),

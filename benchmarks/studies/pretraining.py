@@ -23,7 +23,7 @@ from graphcl import ResidentLoader, embed, load_dataset, load_encoder, write_on_
 from graphcl.commands.transfer import untrained_encoder
 from graphcl.evaluate import ogb
 from graphcl.experiment.finetune import finetune, with_outputs
-from graphcl.experiment.split import with_label_rate
+from graphcl.experiment.parts import with_label_rate
 from graphcl.run import run
 
 TRAIN = "moses/dataset/data/train.csv.gz"

@@ -14,7 +14,7 @@ from graphcl.config.resolve import NAMED, setting_paths
 from graphcl.config.settings import Config
 from graphcl.config.specs import choices
 from graphcl.errors import InputError
-from graphcl.registry import Registry
+from graphcl.registry import Registry, evaluators
 
 REGISTRIES = {registry.group.removeprefix("graphcl."): (registry, path) for path, registry in NAMED.items()}
 """Help topic, such as `losses` -> registry, and a setting that takes a name from this registry."""
@@ -95,11 +95,8 @@ def _rows(kind: str) -> Iterator[tuple[str, str]]:
             if defaults := _defaults(registry, name):
                 yield "", ", ".join(map("=".join, defaults.items()))
     elif kind == "evaluators":
-        # here, as short help needs no torch
-        from graphcl.evaluate import COPY_EVALUATORS, EVALUATORS, NODE_EVALUATORS, SPLIT_EVALUATORS
-
-        for name, evaluator in {**EVALUATORS, **COPY_EVALUATORS, **SPLIT_EVALUATORS, **NODE_EVALUATORS}.items():
-            yield name, (inspect.getdoc(evaluator) or "").split("\n")[0]
+        for name in evaluators:
+            yield name, evaluators.summary(name)
     elif kind == "datasets":
         from graphcl.datasets import dataset_names
 

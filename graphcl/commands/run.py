@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with report_once():
             config = COMMAND.parse(arguments)
         if config is not None:
-            from graphcl.experiment.run import run  # imported here, as help texts need no torch
+            from graphcl.experiment.run_config import run  # imported here, as help texts need no torch
 
             keep_freed_memory()
             run(config)

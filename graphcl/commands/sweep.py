@@ -163,7 +163,7 @@ def _run(request: Request) -> int:
     from graphcl.sweep.markdown import to_markdown
     from graphcl.sweep.plan import make_plan
     from graphcl.sweep.progress import progress
-    from graphcl.sweep.run import check_datasets, default_workers, sweep
+    from graphcl.sweep.run_cells import check_datasets, default_workers, sweep
 
     settings, out, plan = request.settings, request.out, make_plan(request.spec)
     records, total, reused = read_records(out, plan), len(plan.tasks), Records()

@@ -116,7 +116,8 @@ def transfer(settings: Transfer) -> dict[str, Any]:
     from graphcl.experiment.record.progress import fold_bar
     from graphcl.experiment.record.run_folder import new_folder
     from graphcl.models.saved import read_encoder, read_saved
-    from graphcl.report.summary import compared, environment, protocol, protocol_line, table_lines, unit
+    from graphcl.references.rows import compared
+    from graphcl.report.summary import environment, protocol, protocol_line, table_lines, unit
 
     start = time.perf_counter()
     config, name = settings.config(), f"{Path(settings.dataset).stem}-{settings.mode}"
@@ -193,9 +194,10 @@ def untrained_encoder(description: EncoderDescription, seed: int) -> nn.Module:
 
 def _usable_config(config: Config, settings: Transfer, dataset: GraphDataset) -> Config:
     """Return the settings of the evaluation; raise InputError for a data set that the mode cannot use."""
+    from graphcl.evaluate.needs import usual
     from graphcl.experiment.finetune import check_labels
-    from graphcl.experiment.scores import with_usable_evaluation
-    from graphcl.experiment.split import fold_splits
+    from graphcl.experiment.parts import fold_splits
+    from graphcl.experiment.scoring import with_usable_evaluation
 
     if settings.mode == "finetune":
         check_labels(dataset if dataset.benchmark is not None else next(fold_splits(dataset, 0)))
@@ -203,20 +205,19 @@ def _usable_config(config: Config, settings: Transfer, dataset: GraphDataset) ->
     if not dataset.scored:
         raise InputError(f"{dataset.name} has no class labels to score embeddings by; use graphcl embed.")
     if settings.eval is None:
-        config = config.model_copy(update={"eval": ["svm"] if dataset.benchmark is None else ["ogb"]})
+        config = config.model_copy(update={"eval": [usual("labels" if dataset.benchmark is None else "targets")]})
     return with_usable_evaluation(config, dataset)
 
 
 def _probe(config: Config, encoder: nn.Module, dataset: GraphDataset, seed: int, show: OnFold, row: str) -> Scores:
-    from graphcl.experiment.scores import score
+    from graphcl.experiment.scoring import score
     from graphcl.loaders.loader import make_loader
     from graphcl.training.loop import embed
 
     device = next(encoder.parameters()).device
-    h, y = embed(encoder, make_loader(dataset, 1024, device=device))
-    assert y is not None  # `_usable_config` raised an error for unlabelled graphs
+    h, _ = embed(encoder, make_loader(dataset, 1024, device=device))
     return {
-        name: score(config, name, h, y, dataset, seed, None, functools.partial(show, f"{name}, {row}"))
+        name: score(config, name, h, dataset, seed, None, functools.partial(show, f"{name}, {row}"))
         for name in config.eval
     }
 
@@ -227,7 +228,7 @@ def _finetune(
     """Fine-tune copies of an encoder on all folds, log epochs to `metrics.jsonl`, and return `{"finetune": score}`."""
     from graphcl.evaluate import FoldScores
     from graphcl.experiment.finetune import finetune, with_outputs
-    from graphcl.experiment.split import fold_splits, with_label_rate
+    from graphcl.experiment.parts import fold_splits, with_label_rate
 
     options = settings.model_dump(include=set(MODE_SETTINGS["finetune"]) - {"label_rate"})
     device = next(encoder.parameters()).device

@@ -13,7 +13,7 @@ from graphcl.arguments import named_arguments, nearest, problems
 from graphcl.config.settings import Config, Views
 from graphcl.config.specs import ConfigError, complete_spec, spec_problems
 from graphcl.errors import warn
-from graphcl.registry import Registry, augmentations, encoders, losses, methods
+from graphcl.registry import Registry, augmentations, encoders, evaluators, losses, methods
 
 
 @named_arguments
@@ -91,6 +91,7 @@ def _resolved(config: Config) -> dict[str, Any]:
     """
     from graphcl.datasets.molecules.table import is_molecules  # imported here, as help needs no torch
     from graphcl.datasets.names import is_node_name
+    from graphcl.evaluate.needs import usual as usual_evaluator
 
     loss, method, encoder = ({**each} for each in (config.loss, config.method, config.encoder))
     given, usual = config.model_fields_set, dict[str, Any]()
@@ -103,9 +104,10 @@ def _resolved(config: Config) -> dict[str, Any]:
     facts = _facts(method, methods)
     ogb, nodes = config.dataset.startswith("ogbg-"), facts.get("rows") == "nodes"
     if nodes:
-        usual |= {"epochs": 200, "lr": 0.001, "eval": ["random_splits"], "projector": facts.get("projector", "mlp")}
+        usual |= {"epochs": 200, "lr": 0.001, "projector": facts.get("projector", "mlp")}
+        usual["eval"] = [usual_evaluator("nodes")]
     elif ogb or config.split is not None:
-        usual["eval"] = ["ogb"]
+        usual["eval"] = [usual_evaluator("targets")]
     if encoder.get("name") == "auto":
         molecules = (ogb and config.dataset != "ogbg-ppa") or is_molecules(config.dataset)
         categories = molecules and config.features in ("auto", "labels")
@@ -128,23 +130,20 @@ def _facts(spec: Mapping[str, Any], registry: Registry) -> Mapping[str, str]:
 
 def _invalid_values(config: Config) -> Iterator[str]:
     """Yield the problems of single settings."""
-    # imported here, as help needs no torch
-    from graphcl.evaluate import COPY_EVALUATORS, EVALUATORS, NODE_EVALUATORS, SPLIT_EVALUATORS
-
     if config.resume and config.out is None:
         yield "`resume` needs the run folder, as in --resume FOLDER."
     if config.loss.get("reduction", "mean") != "mean":
         yield f"`loss.reduction` must be 'mean' for training, got {config.loss['reduction']!r}."
-    known = {**EVALUATORS, **COPY_EVALUATORS, **SPLIT_EVALUATORS, **NODE_EVALUATORS}
     for name in config.eval:
-        if name not in known:
-            yield f"`eval`: unknown evaluator {name!r}; {nearest(name, known)}."
+        if name not in evaluators:
+            yield f"`eval`: unknown evaluator {name!r}; {nearest(name, evaluators)}."
 
 
 def _unused(config: Config) -> Iterator[tuple[str, str]]:
     """Yield the dotted name of each setting that has no effect, and the problem."""
     method, negatives = config.method["name"], config.loss.get("negatives")
-    if config.evaluation.scale and "svm" not in config.eval:
+    known = [name for name in config.eval if name in evaluators]
+    if config.evaluation.scale and not any("scale" in evaluators.arguments(each).defaults for each in known):
         yield "evaluation.scale", f"`evaluation.scale` has no effect without svm, got `eval` {', '.join(config.eval)}."
     if method == "memory_bank" and negatives not in (None, "queue"):
         line = f"`loss.negatives` {negatives} has no effect with method memory_bank, whose negatives are the bank's."

@@ -24,17 +24,17 @@ def data_parallel(module: nn.Module, device: torch.device) -> nn.Module:
     overlap with the backward pass. Otherwise the order depends on the gradient buckets, which `DistributedDataParallel`
     rebuilds after the first step, so the last bits can differ with more than two ranks.
     """
-    if (group := ranks.current()) is None:
+    if (joined := ranks.current()) is None:
         return module
     # Do not synchronise buffers: statistics of BatchNorm are averaged after each epoch, queues and banks are equal.
     known = inspect.signature(DistributedDataParallel).parameters
     sync = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
     buffers: dict[str, Any] = {sync: False}
     devices = [device] if device.type == "cuda" else None
-    parallel = DistributedDataParallel(module, device_ids=devices, process_group=group.group, **buffers)
+    parallel = DistributedDataParallel(module, device_ids=devices, process_group=joined.group, **buffers)
     if torch.are_deterministic_algorithms_enabled():
         # Use a lambda without annotations: DDP checks a hook's annotations, which are strings in this file.
-        parallel.register_comm_hook(group, lambda group, bucket: _mean_in_rank_order(group, bucket))
+        parallel.register_comm_hook(joined, lambda joined, bucket: _mean_in_rank_order(joined, bucket))
     return parallel
 
 
@@ -52,8 +52,8 @@ def explain_unused_parameters() -> Iterator[None]:
         ) from None
 
 
-def _mean_in_rank_order(group: ranks.Ranks, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+def _mean_in_rank_order(joined: ranks.Collectives, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
     flat = bucket.buffer()
     done: torch.futures.Future[Tensor] = torch.futures.Future(devices=[flat.device] if flat.is_cuda else None)
-    done.set_result(group.summed_in_order(flat).div_(group.size))
+    done.set_result(joined.summed_in_order(flat).div_(joined.size))
     return done

@@ -1,7 +1,7 @@
 """Join the process group of a job: the ranks that `torchrun` started, or this process alone.
 
 Without torchrun, the group has one process, so callers need no special case. Wrap training code in
-`across(group.process_group)`, so that losses and methods work on the global batch. When a rank dies, collectives on the
+`across(ranks.process_group)`, so that losses and methods work on the global batch. When a rank dies, collectives on the
 other ranks fail or time out. These ranks then end with a one-line message, and torchrun ends the job.
 """
 
@@ -25,7 +25,7 @@ from graphcl.distributed.environment import launched
 from graphcl.errors import EXIT_CODE, InputError, reason
 
 _PATIENCE = timedelta(days=7)
-"""Timeout of `Group`'s collectives, in which other ranks wait while rank 0 loads, embeds and scores."""
+"""Timeout of `Ranks`'s collectives, in which other ranks wait while rank 0 loads, embeds and scores."""
 
 
 class LostRankError(InputError):
@@ -34,8 +34,8 @@ class LostRankError(InputError):
     exit_code = EXIT_CODE
 
 
-class Group:
-    """Group of one process, with collectives that return at once. Groups of several processes derive from this class.
+class Ranks:
+    """The ranks of a job: here one, this process, with collectives that return at once.
 
     Attributes:
         rank: number of this process, from 0.
@@ -65,8 +65,8 @@ class Group:
         return [value]
 
 
-class _Torchrun(Group):
-    """Group of the processes that torchrun started."""
+class _Torchrun(Ranks):
+    """Ranks that torchrun started."""
 
     def __init__(self, timeout: float) -> None:
         self.rank, self.size, self.local_rank = (int(os.environ[key]) for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
@@ -100,8 +100,8 @@ class _Torchrun(Group):
 
 
 @contextmanager
-def launch(timeout: float = 300.0) -> Iterator[Group]:
-    """Join the processes that torchrun started and yield their group; without torchrun, yield a group of one.
+def launch(timeout: float = 300.0) -> Iterator[Ranks]:
+    """Join the processes that torchrun started and yield them as `Ranks`; without torchrun, yield one rank.
 
     Within the block, only rank 0 writes to standard output. If several ranks raise the same InputError, only the first
     rank keeps the message, so that it is printed once.
@@ -114,26 +114,26 @@ def launch(timeout: float = 300.0) -> Iterator[Group]:
         LostRankError: a collective failed because another rank ended or timed out.
     """
     if not launched():
-        yield Group()
+        yield Ranks()
         return
-    group = _Torchrun(timeout)
+    started = _Torchrun(timeout)
     try:
-        with open(os.devnull, "w") as nowhere, redirect_stdout(sys.stdout if group.is_main else nowhere):
-            yield group
+        with open(os.devnull, "w") as nowhere, redirect_stdout(sys.stdout if started.is_main else nowhere):
+            yield started
     except (InputError, KeyboardInterrupt) as error:
-        group.is_first_to_fail()
-        if not group.is_first_to_fail(str(error)):
+        started.is_first_to_fail()
+        if not started.is_first_to_fail(str(error)):
             error.args = ()
         raise
     except RuntimeError as error:
         with suppress(ValueError):  # only the main thread may set a handler
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun sends SIGTERM, which would cut off the message
-        first = group.is_first_to_fail()
+        first = started.is_first_to_fail()
         # gloo raises a RuntimeError that names one of its source files
         if not isinstance(error, dist.DistError) and not re.search("gloo|nccl", str(error), re.IGNORECASE):
             raise
         found = re.sub(r"^\[.*?\] ", "", reason(error)).partition(". ")[0]  # drop gloo's source file and advice
         message = f"another rank failed or timed out ({found}); the job ends, saved results are kept."
         raise LostRankError(message if first else "") from error  # the first rank to fail prints the reason
-    group.barrier()
+    started.barrier()
     dist.destroy_process_group()

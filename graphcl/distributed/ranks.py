@@ -36,7 +36,7 @@ _HEADER = 16
 """Bytes of a message before its rows: the number of rows, and padding that keeps the rows aligned."""
 
 
-class Ranks:
+class Collectives:
     """Process group of two or more processes, with collectives on rows."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
@@ -125,7 +125,7 @@ class Ranks:
         self._rows[x.dtype, x.shape[1:]] = x.size(0)
 
 
-_current: Ranks | None = None
+_current: Collectives | None = None
 
 
 @contextmanager
@@ -151,14 +151,14 @@ def across(group: dist.ProcessGroup | None) -> Iterator[None]:
     if group is not None and dist.get_rank(group) < 0:
         raise InputError("this process is not a member of `group`; pass a process group that contains it.")
     try:
-        _current = Ranks(group) if group is not None and dist.get_world_size(group) > 1 else None
+        _current = Collectives(group) if group is not None and dist.get_world_size(group) > 1 else None
         yield
     finally:
         _current = before
 
 
-def current() -> Ranks | None:
-    """Return the `Ranks` of the active `across`; None for this process alone."""
+def current() -> Collectives | None:
+    """Return the `Collectives` of the active `across`; None for this process alone."""
     return _current
 
 
@@ -268,7 +268,7 @@ class _Gather(torch.autograd.Function):
     """Gather the rows of the ranks in `order`. The backward pass sums the gradients of each row on its own rank."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, ranks: Ranks, order: Sequence[int]) -> Tensor:
+    def forward(ctx: Any, x: Tensor, ranks: Collectives, order: Sequence[int]) -> Tensor:
         ctx.ranks, ctx.order = ranks, order
         parts = ranks.exchange(x)
         return torch.cat([parts[number] for number in order])
@@ -288,7 +288,7 @@ class _Sum(torch.autograd.Function):
     """Sum values over ranks in the forward pass, and sum gradients over ranks in the backward pass."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, ranks: Ranks) -> Tensor:
+    def forward(ctx: Any, x: Tensor, ranks: Collectives) -> Tensor:
         ctx.ranks = ranks
         return ranks.reduced(x)
 

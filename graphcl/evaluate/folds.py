@@ -43,10 +43,13 @@ class Folds:
         """Return the test score of each outer fold, after choosing a candidate of `grid` on its inner folds.
 
         `accuracies` takes a `Part` and candidates, fits each candidate on the training rows, and returns for each
-        candidate the fraction of correctly classified held-out rows; several threads call it.
+        candidate the fraction of correctly classified held-out rows; several threads call it. If all rows of `h` are
+        equal, the largest class of each training part is predicted instead.
         """
         from threadpoolctl import threadpool_limits
 
+        if is_constant(self.h):
+            grid, accuracies = [0.0], self._of_majority
         # The solvers release the GIL, so threads suffice. With several BLAS threads per worker it is 1.4 times slower.
         with threadpool_limits(1, "blas"), ThreadPoolExecutor(self.workers) as pool:
             found = []
@@ -61,6 +64,10 @@ class Folds:
             inner = tuple(100 * float(each) for each in means.max(1))
             accuracy = tuple(100 * only for (only,) in pool.map(accuracies, self.outer, [[each] for each in chosen]))
         return FoldScores(self.seed, accuracy, chosen, inner, len(self.outer), self.inner_folds)
+
+    def _of_majority(self, part: Part, _: object) -> list[float]:
+        train, held = (self.labels[rows] for rows in part)
+        return [float(np.mean(held == np.bincount(train).argmax()))]
 
 
 def make_folds(
@@ -162,6 +169,11 @@ def embedding(h: Tensor | np.ndarray) -> np.ndarray:
     if bad:
         raise InputError(f"`h` must be finite and below 1e150, got {bad} of {len(h)} rows that are not.")
     return h
+
+
+def is_constant(h: np.ndarray) -> bool:
+    """Return whether all rows of `h` are equal, so that they tell nothing about the labels."""
+    return bool((h == h[:1]).all())
 
 
 def unit_rows(h: np.ndarray) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,7 +24,7 @@ METRICS = {
 }
 """Display name of each metric."""
 LOWER = {"rmse", "mae"}
-"""Metrics where lower is better."""
+"""Metrics of `METRICS` where lower is better."""
 Row = TypeVar("Row")
 
 
@@ -42,10 +42,11 @@ class FoldScores:
             settings.
         folds: number of outer folds.
         inner_folds: number of inner folds.
-        metric: a key of `METRICS`; accuracy in percent by default.
+        metric: a key of `METRICS`, or the name of another metric; accuracy in percent by default.
         test_ratio: size of the test part over that of the training part if the outer folds are random splits; None for
             the folds of cross-validation.
-        figures: further figures of the test parts, means over outer folds, such as `recall_at_1` of `retrieval`.
+        figures: further figures of the test parts, means over outer folds, such as `recall_at_1`.
+        lower: whether lower is better; None: as for the metrics in `METRICS`.
     """
 
     seed: int
@@ -57,9 +58,10 @@ class FoldScores:
     metric: str = "accuracy"
     test_ratio: float | None = None
     figures: Mapping[str, float] = field(default_factory=dict)
+    lower: bool | None = None
 
     def __repr__(self) -> str:
-        name, percent, _ = METRICS[self.metric].partition(" %")
+        name, percent, _ = metric_name(self.metric).partition(" %")
         spread, over = f" ± {np.std(self.accuracy):.2f}", f" over {len(self.accuracy)} folds"
         spread, over = (spread, over) if len(self.accuracy) > 1 else ("", "")
         return f"{type(self).__name__}({name} {self.mean:.2f}{spread}{percent}{over}, seed {self.seed})"
@@ -76,7 +78,12 @@ class FoldScores:
         accuracy, chosen, inner = (
             tuple(each for part in parts for each in getattr(part, name)) for name in ("accuracy", "chosen", "inner")
         )
-        return cls(parts[0].seed, accuracy, chosen, inner, len(accuracy), parts[0].inner_folds, parts[0].metric)
+        return replace(parts[0], accuracy=accuracy, chosen=chosen, inner=inner, folds=len(accuracy))
+
+    @property
+    def is_error(self) -> bool:
+        """Whether lower is better."""
+        return self.metric in LOWER if self.lower is None else self.lower
 
     @property
     def mean(self) -> float:
@@ -128,6 +135,11 @@ class PairedTest:
         return self.p < 0.05
 
 
+def metric_name(metric: str) -> str:
+    """Return the display name of a metric, which is that in `METRICS` or else `metric` itself."""
+    return METRICS.get(metric, metric)
+
+
 def summarise(scores: Sequence[FoldScores]) -> Summary:
     """Return the mean of `scores` over seeds and two standard deviations, both with ddof 0.
 
@@ -155,7 +167,7 @@ def best_row(rows: Mapping[Row, Sequence[FoldScores]]) -> Row:
         >>> best_row(scores)
         'b'
     """
-    lower = any(score.metric in LOWER for scores in rows.values() for score in scores)
+    lower = any(score.is_error for scores in rows.values() for score in scores)
     return (min if lower else max)(rows, key=lambda name: summarise(rows[name]).mean)
 
 
@@ -177,7 +189,7 @@ def gains_by_fold(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> 
     metrics = {score.metric for score in (*after, *before)}
     if len(metrics) > 1:
         raise InputError(f"scores by different metrics cannot be compared, got {', '.join(sorted(metrics))}.")
-    sign = -1 if metrics & LOWER else 1
+    sign = -1 if after[0].is_error else 1
     return [sign * np.subtract(new.accuracy, old.accuracy) for new, old in zip(after, before, strict=True)]
 
 

@@ -17,7 +17,7 @@ from graphcl.config import TRAINING, Config, build_augmentation
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.errors import InputError, warn
 from graphcl.experiment.encoder_input import contrasts_nodes
-from graphcl.experiment.split import training_graphs
+from graphcl.experiment.parts import training_graphs
 from graphcl.graphs.columns import Scale, warn_of_scales
 from graphcl.loaders.loader import make_loader
 from graphcl.loaders.neighbours import NeighbourLoader
@@ -190,9 +190,10 @@ def pair_settings(config: Config, dataset: Any) -> dict[str, Any]:
     return {"groups": dataset.groups, "singles": config.singles} if config.positives == "group" else {}
 
 
-def dry_run(config: Config, dataset: GraphDataset, encoder: OwnEncoder | None = None, ranks: int = 1) -> None:
-    """Compute the loss of a few graphs, to detect incompatible settings before a run writes any file.
+def try_settings(config: Config, dataset: GraphDataset, encoder: OwnEncoder | None = None, ranks: int = 1) -> None:
+    """Compute the loss of two graphs by another model, to detect incompatible settings before a run writes any file.
 
+    Training starts later, in `graphcl.training.loop.train`; nothing computed here is used by it.
     The `encoder` is that of `make_model`; `ranks` is the number of processes that train together.
 
     Raises:

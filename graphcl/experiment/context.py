@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch
 
-from graphcl.distributed.launch import Group
+from graphcl.distributed.launch import Ranks
 from graphcl.distributed.ranks import across
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores
@@ -20,7 +20,7 @@ from graphcl.training.checkpoint import Checkpoints
 from graphcl.training.epoch import Epoch
 
 Scores = dict[str, dict[str, FoldScores]]
-"""Evaluator -> row (see `ROWS`) -> score."""
+"""Evaluator -> row (see `graphcl.references.rows`) -> score."""
 OnFold = Callable[[str, int, int], object]
 """Callback with the arguments "EVALUATOR, ROW", number of finished inner folds, number of all inner folds."""
 _RANK_SEEDS = 2**41
@@ -45,7 +45,7 @@ class Context:
     """Surroundings of one seed: this process alone, without checkpoints and logs. Hooks that override call these first.
 
     Args:
-        group: ranks that train together; default: this process alone.
+        ranks: ranks that train together; default: this process alone.
         checkpoints: checkpoints to write, and to resume from; default: none.
         workers: number of threads of the evaluators; default: one per core.
     """
@@ -53,9 +53,9 @@ class Context:
     on_fold: OnFold | None = None
 
     def __init__(
-        self, group: Group | None = None, checkpoints: Checkpoints | None = None, workers: int | None = None
+        self, ranks: Ranks | None = None, checkpoints: Checkpoints | None = None, workers: int | None = None
     ) -> None:
-        self.group, self.checkpoints, self.workers, self.clock = group or Group(), checkpoints, workers, Clock()
+        self.ranks, self.checkpoints, self.workers, self.clock = ranks or Ranks(), checkpoints, workers, Clock()
 
     def on_embeddings(self, when: str, method: Method, whole: Iterable[Batch], h: Tensor | None) -> None:
         """Record the time of embedding. Override to handle the embeddings `h [n, H]` `before` and `after` training.
@@ -85,7 +85,7 @@ class Context:
         """Within the block, losses see the batches of all ranks, and torch's global generators start from `seed`."""
         rank, _ = self._shard(method)
         forked = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
-        with across(self.group.process_group), forked:
+        with across(self.ranks.process_group), forked:
             torch.manual_seed(seed + rank * _RANK_SEEDS)  # for dropout
             try:
                 yield
@@ -98,4 +98,4 @@ class Context:
 
     def _shard(self, method: Method) -> Shard:
         """Return this rank's shard of each batch; a method that divides the nodes itself takes whole batches."""
-        return WHOLE if method.divides_nodes else (self.group.rank, self.group.size)
+        return WHOLE if method.divides_nodes else (self.ranks.rank, self.ranks.size)

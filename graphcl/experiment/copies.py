@@ -1,4 +1,4 @@
-"""Draw augmented copies of graphs, by which the evaluator `instance` scores rows without labels."""
+"""Draw augmented copies of graphs, by which rows are scored without labels."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from torch_geometric.data import Batch
 from graphcl.augment import Augmentation, Compose, Identity, OneOf
 from graphcl.config import Config
 from graphcl.datasets.dataset import GraphDataset
-from graphcl.evaluate import FoldScores, instance
+from graphcl.evaluate import FoldScores
 from graphcl.evaluate.folds import embedding
 from graphcl.evaluate.graphs.retrieval import standardised
+from graphcl.evaluate.needs import is_by_copies
 from graphcl.experiment.build import make_augmentations, restricted
 from graphcl.loaders.loader import make_loader
 from graphcl.registry import augmentations
@@ -59,8 +60,8 @@ class WithCopies:
 
 
 def with_copies(config: Config, dataset: GraphDataset, graphs: Any, seed: int, device: torch.device) -> WithCopies:
-    """Return a loader of all graphs, and with the evaluator `instance`, of copies; `graphs` is one of `make_loader`."""
-    if "instance" not in config.eval:
+    """Return a loader of all graphs, and of copies if an evaluator needs them; `graphs` is one of `make_loader`."""
+    if not any(map(is_by_copies, config.eval)):
         return WithCopies(graphs)
     loader = make_loader(dataset, graphs.batch_sampler.batch_size, device=device, like=graphs)
     queries = restricted(loader, copied_graphs(config, dataset, seed)[1])
@@ -90,21 +91,21 @@ def copied_graphs(config: Config, dataset: GraphDataset, seed: int) -> tuple[Ten
     return drawn, drawn[: COPIES // len(copying(config, dataset)[0])].sort().values
 
 
-def score_copies(config: Config, dataset: GraphDataset, h: Tensor, seed: int) -> FoldScores:
-    """Return the score of embeddings `[n + m, H]` of a data set and of its copies by `instance`.
+def copy_arguments(config: Config, dataset: GraphDataset, h: Tensor, seed: int) -> dict[str, Tensor]:
+    """Return the copies in embeddings `h [n + m, H]`, and the index of each copy's graph."""
+    queries = copied_graphs(config, dataset, seed)[1]
+    return {"copies": h[len(dataset) :], "source": queries.repeat(len(copying(config, dataset)[0]))}
 
-    The figure `effective_rank` is that of the standardised columns, over at most `COPIES` graphs.
-    """
-    drawn, queries = copied_graphs(config, dataset, seed)
-    n = len(dataset)
-    found = instance(h[:n], h[n:], queries.repeat(len(copying(config, dataset)[0])), seed=seed)
-    rows = embedding(h[drawn])
+
+def rank_of_graphs(config: Config, dataset: GraphDataset, h: Tensor, seed: int, score: FoldScores) -> FoldScores:
+    """Return `score` with the figure `effective_rank`, of the standardised columns of at most `COPIES` graphs."""
+    rows = embedding(h[copied_graphs(config, dataset, seed)[0]])
     rank = float(effective_rank(torch.from_numpy(standardised(rows, rows))))
-    return dataclasses.replace(found, figures={"effective_rank": rank})
+    return dataclasses.replace(score, figures={**score.figures, "effective_rank": rank})
 
 
 def describe_copies(config: Config, dataset: GraphDataset) -> Mapping[str, Any]:
-    """Return the protocol of `instance` for `result.json`: augmentations, numbers of copied graphs and of graphs."""
+    """Return how copies are drawn, for `result.json`: augmentations, numbers of copied graphs and of graphs."""
     drawn_by, unused = copying(config, dataset)
     count = len(copied_graphs(config, dataset, 0)[1])
     return {"augmentations": list(drawn_by), "unused_in_training": unused, "copied": count, "graphs": len(dataset)}

@@ -21,7 +21,7 @@ from graphcl.datasets.dataset import Benchmark, GraphDataset
 from graphcl.errors import InputError
 from graphcl.evaluate import LOWER, FoldScores
 from graphcl.evaluate.metrics import task_mean
-from graphcl.evaluate.splits import PARTS
+from graphcl.evaluate.on_split import PARTS
 from graphcl.loaders.loader import make_loader
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.training.loop import NonFiniteLossError, embed_batches

@@ -12,7 +12,7 @@ from graphcl.config.nested import differences
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.errors import InputError
 from graphcl.experiment.encoder_input import load_arguments
-from graphcl.registry import added_names
+from graphcl.registry import added_names, references
 
 
 def data_fingerprint(config: Config, dataset: GraphDataset) -> dict[str, Any]:
@@ -28,9 +28,9 @@ def file_digests(config: Config) -> dict[str, str]:
 def named_files(config: Config) -> list[str]:
     """Return the imported files, and those that an argument of the method names, such as the `vectors` of `clip`.
 
-    An imported file is left out if it registers names and the settings use none of them.
+    An imported file is left out if it registers names, and the settings use none of them and none is a row.
     """
-    used = set(_texts(config.model_dump(exclude={"imports"})))
+    used = {*_texts(config.model_dump(exclude={"imports"})), *references}
     imported = [file for file in config.imports if not (names := added_names(file)) or names & used]
     texts = [value for value in config.method.values() if isinstance(value, str) and value]
     return [*imported, *(text for text in texts if Path(text).expanduser().is_file())]

@@ -1,17 +1,18 @@
 """Train, embed and score one seed of a configuration. The steps, and where they are implemented:
 
-| step                             | call                          | file                   |
-|----------------------------------|-------------------------------|------------------------|
-| load                             | `load_dataset`                | `experiment/run.py`    |
-| keep the data set on the device  | `training_loader`             | `experiment/build.py`  |
-| augment, views                   | `two_views`                   | `training/epoch.py`    |
-| encode: h `[B, H]`               | `model.encode_views`          | `methods/two_views.py` |
-| project: z `[B, D]`              | `model.projector`             | `methods/two_views.py` |
-| loss: a scalar                   | `loss(z1, z2)`                | `methods/two_views.py` |
-| step: gradient, optimiser        | `Training.step`               | `training/state.py`    |
-| embed: h `[n, H]`                | `embed`                       | `training/loop.py`     |
-| evaluate: accuracy by row        | `score_rows`                  | `experiment/scores.py` |
-| report: files, table, pictures   | `output.add`, `output.finish` | `experiment/record/output.py` |
+| step                            | call                          | file                          |
+|---------------------------------|-------------------------------|-------------------------------|
+| load                            | `load_dataset`                | `experiment/run_config.py`    |
+| keep the data set on the device | `training_loader`             | `experiment/build.py`         |
+| rows without training           | `compute_rows`                | `references/rows.py`          |
+| augment, views                  | `two_views`                   | `training/epoch.py`           |
+| encode: h `[B, H]`              | `model.encode_views`          | `methods/two_views.py`        |
+| project: z `[B, D]`             | `model.projector`             | `methods/two_views.py`        |
+| loss: a scalar                  | `loss(z1, z2)`                | `methods/two_views.py`        |
+| step: gradient, optimiser       | `Training.step`               | `training/state.py`           |
+| embed: h `[n, H]`               | `embed`                       | `training/loop.py`            |
+| evaluate: accuracy by row       | `score_rows`                  | `experiment/scoring.py`       |
+| report: files, table, pictures  | `output.add`, `output.finish` | `experiment/record/output.py` |
 
 The command line, sweeps, `graphcl.GraphCL` and the GPU example all call `run_seed`.
 """
@@ -19,7 +20,7 @@ The command line, sweeps, `graphcl.GraphCL` and the GPU example all call `run_se
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -31,18 +32,12 @@ from graphcl.evaluate import FoldScores
 from graphcl.experiment.build import column_scales, make_augmentations, make_method, make_model, training_loader
 from graphcl.experiment.context import Context, Scores
 from graphcl.experiment.copies import with_copies
-from graphcl.experiment.scores import (
-    EMBED_BATCH,
-    calibrated,
-    is_scored,
-    reference_embeddings,
-    score_rows,
-    side_by_side,
-)
+from graphcl.experiment.scoring import EMBED_BATCH, calibrated, is_scored, row_inputs, score_rows
 from graphcl.loaders.loader import make_loader
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.interface import OwnEncoder
-from graphcl.report.summary import ROWS
+from graphcl.references.rows import compute_rows, row_labels
+from graphcl.registry import evaluators
 from graphcl.training.epoch import Epoch
 from graphcl.training.loop import embed, train
 
@@ -56,7 +51,7 @@ class SeedResult:
         history: one `Epoch` per epoch.
         h: embeddings `[n, H]` of all graphs by the trained encoder.
         y: labels or targets of the graphs, or None.
-        scores: evaluator -> row (see `ROWS`) -> score; empty if the graphs have no labels to score by.
+        scores: evaluator -> row, see `graphcl.references.rows` -> score; empty if the graphs have no labels.
         epoch_scores: epoch -> evaluator -> score of the encoder at that epoch, every `score_every` epochs.
         seconds: stage -> wall time in seconds.
     """
@@ -76,7 +71,7 @@ def run_seed(
     seed: int,
     device: torch.device,
     *,
-    rows: Collection[str] = tuple(ROWS),
+    rows: Collection[str] | None = None,
     encoder: OwnEncoder | None = None,
     context: Context | None = None,
 ) -> SeedResult:
@@ -87,7 +82,7 @@ def run_seed(
         dataset: graphs of the run.
         seed: seed of the weights, the order of the graphs, the views and the folds.
         device: device of the model.
-        rows: rows of `ROWS` to score; empty on ranks that only train.
+        rows: names of the rows to score; empty on ranks that only train; default: all that are registered.
         encoder: module to copy, or function from the number of columns to a module; default: the encoder in `config`.
         context: ranks, checkpoints, logs and progress; default: this process alone, and none of them.
 
@@ -106,10 +101,13 @@ def run_seed(
     whole = with_copies(config, dataset, graphs, seed, device)
 
     # Without scores, only the untrained embeddings are needed, for the report's map.
-    wanted = set(rows) if is_scored(config, dataset) else {"untrained"} & set(rows)
-    embeddings = reference_embeddings(config, dataset, model, whole, seed, wanted)
-    before = embeddings.get("untrained")
-    context.on_embeddings("before", method, graphs, None if before is None else before[:n])
+    wanted = set(row_labels() if rows is None else rows)
+    wanted = wanted if is_scored(config, dataset) else {"untrained"} & wanted
+    tasks = {evaluators.fact(name, "task") for name in config.eval}
+    inputs = row_inputs(config, dataset, model, whole, seed)
+    found = compute_rows(inputs, wanted, tasks)
+    before = found.get("untrained")
+    context.on_embeddings("before", method, graphs, before[:n] if isinstance(before, Tensor) else None)
     epoch_scores: dict[int, dict[str, FoldScores]] = {}
 
     def score_epoch(epoch: Epoch) -> None:
@@ -117,8 +115,8 @@ def run_seed(
             # ranks that score nothing embed too, as calibration may need all ranks
             now, _ = embed(calibrated(config, dataset, model, seed, graphs) if config.precise_bn else model, whole)
             if "trained" in wanted:
-                found = score_rows(config, dataset, {"trained": now}, seed, context)
-                epoch_scores[epoch.epoch] = {name: row["trained"] for name, row in found.items()}
+                scored = score_rows(config, dataset, {"trained": now}, seed, context)
+                epoch_scores[epoch.epoch] = {name: row["trained"] for name, row in scored.items()}
 
     with context.training(method, seed, device):
         history = train(
@@ -135,10 +133,7 @@ def run_seed(
         model.load_state_dict(calibrated(config, dataset, model, seed, graphs).state_dict())
     h, y = embed(model, whole)
     context.on_embeddings("after", method, graphs, h[:n])
-    if "trained" in wanted:
-        if "descriptors" in embeddings:
-            embeddings["descriptors+trained"] = side_by_side(embeddings["descriptors"], h[:n])
-        embeddings["trained"] = h
-    scores = score_rows(config, dataset, embeddings, seed, context)
+    found |= compute_rows(replace(inputs, trained=h), wanted - found.keys(), tasks)
+    scores = score_rows(config, dataset, found, seed, context)
     context.on_scores(scores)
     return SeedResult(model, history, h[:n], y, scores, epoch_scores, context.clock.seconds)

@@ -10,8 +10,6 @@ from torch.nn.functional import linear
 
 from graphcl.models.aggregate import tracing
 
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-
 
 class Perceptron(nn.Sequential):
     """Two linear layers with a ReLU between them, and another ReLU at the end if `rectified`.
@@ -35,7 +33,10 @@ class Perceptron(nn.Sequential):
 
 def has_hooks(*modules: nn.Module) -> bool:
     """Return whether a forward or backward hook is registered on one of `modules`."""
-    return any(getattr(module, hooks) for module in modules for hooks in _HOOKS)
+    for each in modules:  # a generator would be called again for each hook, at every step
+        if each._forward_hooks or each._forward_pre_hooks or each._backward_hooks or each._backward_pre_hooks:
+            return True
+    return False
 
 
 def _plain(mlp: nn.Sequential, x: Tensor) -> bool:

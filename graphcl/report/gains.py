@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from graphcl.evaluate import METRICS, FoldScores, paired_gain
+from graphcl.evaluate import FoldScores, metric_name, paired_gain
 from graphcl.report.style import MUTED, TRAINED, UNTRAINED, panel, style
 
 
@@ -51,7 +51,7 @@ def gain_by_seed(title: str, untrained: Sequence[FoldScores], trained: Sequence[
 
 def metric_label(metric: str) -> str:
     """Return the axis label for `metric`, a key of `METRICS`."""
-    return METRICS[metric].replace(" %", " in %")
+    return metric_name(metric).replace(" %", " in %")
 
 
 def _offsets(values: np.ndarray, step: float) -> np.ndarray:

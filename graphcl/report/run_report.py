@@ -18,15 +18,17 @@ from graphcl.config import make_config
 from graphcl.config.nested import flat_values
 from graphcl.errors import InputError, reason
 from graphcl.evaluate import FoldScores, paired_gain, paired_test
+from graphcl.evaluate.needs import is_by_copies
 from graphcl.evaluate.pca import plot_indices, principal_plane
-from graphcl.registry import methods
+from graphcl.references.rows import row_labels
+from graphcl.registry import evaluators, methods
 from graphcl.report.cosines import KINDS, density, mean_weight, similarities, weights
 from graphcl.report.curves import curves
 from graphcl.report.embedding_map import CLASSES, class_style, embedding_map
 from graphcl.report.gains import gain_by_seed, gains, metric_label
 from graphcl.report.run_files import EDGES, Run, read_run
 from graphcl.report.style import MUTED, TRAINED, UNTRAINED, style
-from graphcl.report.summary import AGREEMENT, ROWS, deviation, mean_rank, protocol_line, unit
+from graphcl.report.summary import deviation, mean_rank, protocol_line, unit
 from graphcl.report.svg import inline
 from graphcl.system.files import write_text
 
@@ -111,52 +113,51 @@ def _scores(result: Mapping[str, Any]) -> Section:
     if "scores" not in result:
         return None
     heads, figures, head, columns, seed_rows = [], [], [""], [], []
-    names = [row for row in ROWS if any(row in kept for kept in result["scores"].values())]
+    names = row_labels({row for kept in result["scores"].values() for row in kept["per_seed"][0]})
     trained = "trained" in names  # else `epochs` is 0
-    paired = trained and {*result["scores"]} != {"instance"}
+    paired = trained and not all(map(is_by_copies, result["scores"]))
     for evaluator, kept in result["scores"].items():
         rows = {row: [FoldScores.of(each[row]) for each in kept["per_seed"]] for row in names if row in kept}
         best, several = kept["best_reference"], len(kept["per_seed"]) > 1
         shown = "trained" if trained else best
-        # recall at 1 does not measure classes, so the page does not start with it
-        number = "" if evaluator == "instance" else f"{kept[shown]['mean']:.2f}"
+        # a score by copies does not measure classes, so the page does not start with it
+        number = "" if is_by_copies(evaluator) else f"{kept[shown]['mean']:.2f}"
         spreads = {row: f" ± {deviation(kept[row])}" if several else "" for row in rows}
         head.append(f"{evaluator}, {metric_label(kept['metric'])}")
         columns.append([f"{kept[row]['mean']:.2f}{spreads[row]}" if row in rows else "-" for row in names])
         spread = f"{spreads[shown]} over {len(kept['per_seed'])} seeds" if several else ", one seed"
         interval = f"{unit(kept['metric'])}{spread}, {evaluator}"
-        before, after, gained = rows["untrained"], rows[shown], trained and evaluator != "instance"
-        if evaluator == "instance":
+        before, after, gained = rows["untrained"], rows[shown], trained and not is_by_copies(evaluator)
+        if is_by_copies(evaluator):
             head.append("effective rank")
             columns.append([f"{mean_rank(kept, row):.1f}" if row in rows else "-" for row in names])
-            verdict = AGREEMENT
+            verdict = evaluators.fact(evaluator, "note")
         elif gained:
             over = _gain(after, rows[best])
-            verdict = f"{_verdict(after, rows[best])} the best row without training ({ROWS[best]}): {over}."
-            columns[-1] += [_gain(after, before), f"{over} ({ROWS[best]})"]
+            verdict = f"{_verdict(after, rows[best])} the best row without training ({names[best]}): {over}."
+            columns[-1] += [_gain(after, before), f"{over} ({names[best]})"]
             title = f"{evaluator}, gain over untrained"
             label = f"{evaluator}: trained encoder {number} {unit(kept['metric'])}. {verdict}"
             figures.append([(label, gains(evaluator, before, after))])
             if several:
                 figures[-1].append((f"{title}, of each seed", gain_by_seed(title, before, after)))
         else:
-            verdict = f"Nothing was trained; the best row without training is that of the {ROWS[best]}."
+            verdict = f"Nothing was trained; the best row without training is that of the {names[best]}."
         heads.append({"number": number, "interval": interval, "verdict": verdict})
         for i, score in enumerate(after):
             means = (f"{rows[row][i].mean:.2f}" if row in rows else "-" for row in names)
             gain = [f"{paired_gain([score], [before[i]]).mean:+.2f}" if gained else "-"] if paired else []
             seed_rows.append((evaluator, score.seed, *means, *gain))
-    labels = [ROWS[row] for row in names]
     over_rows = ["gain over the untrained encoder", "gain over the best row without training"] if paired else []
     return {
         "heads": heads,
         "head": head,
-        "rows": list(itertools.zip_longest([*labels, *over_rows], *columns, fillvalue="-")),
+        "rows": list(itertools.zip_longest([*names.values(), *over_rows], *columns, fillvalue="-")),
         "protocol": protocol_line(result),
         "paired": paired,
         "legend": [("untrained", UNTRAINED, "o"), ("trained", TRAINED, "o"), ("one seed", MUTED, "-")],
         "figures": figures,
-        "seed_head": ["evaluator", "seed", *labels, *over_rows[:1]],
+        "seed_head": ["evaluator", "seed", *names.values(), *over_rows[:1]],
         "seed_rows": seed_rows,
     }
 

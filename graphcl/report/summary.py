@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,10 @@ from typing import Any
 import torch
 
 from graphcl.datasets.dataset import Benchmark
-from graphcl.evaluate import METRICS, FoldScores, best_row, paired_gain, summarise
+from graphcl.evaluate import metric_name
+from graphcl.evaluate.needs import is_by_copies, need_of, takes
+from graphcl.references.rows import row_labels
+from graphcl.registry import evaluators
 
 
 def environment(device: torch.device) -> dict[str, Any]:
@@ -43,69 +46,26 @@ def environment(device: torch.device) -> dict[str, Any]:
     }
 
 
-ROWS = {
-    "majority": "majority class",
-    "random": "random order",
-    "statistics": "graph statistics",
-    "bag": "bag of node labels",
-    "raw": "raw features",
-    "propagated": "propagated features",
-    "untrained": "untrained encoder",
-    "calibrated": "untrained, calibrated",
-    "ecfp4": "ECFP4 fingerprints",
-    "ecfp4_counts": "ECFP4 counts",
-    "descriptors": "RDKit descriptors",
-    "wl": "WL kernel",
-    "wl_oa": "WL-OA kernel",
-    "descriptors+trained": "descriptors + trained",
-    "trained": "trained encoder",
-}
-"""Row (kind of embedding that is scored) -> label."""
-TRAINED_ROWS = ("descriptors+trained", "trained")
-"""Rows that need training; the others are references."""
-
-
-def compared(rows: Mapping[str, Sequence[FoldScores]]) -> dict[str, Any]:
-    """Return one evaluator's entry in `result.json`: the mean of each row, and two gains of `trained`, if there is one.
-
-    The gains are over `untrained` and over the best row that needs no training. `rows` has one score per row and seed.
-    """
-    references = {name: scores for name, scores in rows.items() if name not in TRAINED_ROWS}
-    best, gains = best_row(references), {}
-    if "trained" in rows:
-        over = {"gain": rows["untrained"], "gain_over_best": rows[best]}
-        gains = {name: vars(paired_gain(rows["trained"], scores)) for name, scores in over.items()}
-    return {
-        "metric": rows[best][0].metric,
-        **{name: vars(summarise(scores)) for name, scores in rows.items()},
-        **gains,
-        "best_reference": best,
-        "per_seed": [
-            {name: vars(score) for name, score in zip(rows, of_seed, strict=True)}
-            for of_seed in zip(*rows.values(), strict=True)
-        ],
-    }
-
-
 def score_lines(result: Mapping[str, Any]) -> list[str]:
     """Return the lines of a run's table of scores and a line on the protocol; `result` is read from `result.json`."""
     seeds, steps = len(next(iter(result["scores"].values()))["per_seed"]), result["config"]["steps"]
     when = f"at epoch {result['epochs']}" if steps is None else f"after {steps} steps"
     when = when if result["epochs"] else "without training"
     how = f"{protocol_line(result)}; mean over {seeds} seed{'s' if seeds > 1 else ''} {when}."
-    return [*table_lines(result, ROWS), how]
+    found = {row for scores in result["scores"].values() for row in scores["per_seed"][0]}
+    return [*table_lines(result, row_labels(found)), how]
 
 
 def table_lines(result: Mapping[str, Any], rows: Mapping[str, str]) -> list[str]:
     """Return the lines of the table of scores: for each evaluator, the `rows` (row -> label), then the gains."""
     on_folds, lines, metric = "folds" in result, list[str](), None
     for evaluator, scores in result["scores"].items():
-        if evaluator == "instance":
-            lines += _copy_lines(scores, rows)
+        if is_by_copies(evaluator):
+            lines += _copy_lines(evaluator, scores, rows)
             continue
         if scores["metric"] != metric:
             metric = scores["metric"]
-            head = f"{'':40}{METRICS[metric]:>12}{'± seeds':>10}{'± folds' if on_folds else '':>10}"
+            head = f"{'':40}{metric_name(metric):>12}{'± seeds':>10}{'± folds' if on_folds else '':>10}"
             lines.append(head.rstrip())
         for name, label in rows.items():
             if (row := scores.get(name)) is None:
@@ -123,18 +83,18 @@ def table_lines(result: Mapping[str, Any], rows: Mapping[str, str]) -> list[str]
     return lines
 
 
-def _copy_lines(scores: Mapping[str, Any], rows: Mapping[str, str]) -> list[str]:
-    """Return the lines of the table of scores by `instance`, and what they say about the rows."""
-    lines = [f"{'':40}{METRICS[scores['metric']]:>12}{'± seeds':>10}{'effective rank':>16}"]
+def _copy_lines(evaluator: str, scores: Mapping[str, Any], rows: Mapping[str, str]) -> list[str]:
+    """Return the lines of the table of scores by copies, and what they say about the rows."""
+    lines = [f"{'':40}{metric_name(scores['metric']):>12}{'± seeds':>10}{'effective rank':>16}"]
     for name, label in rows.items():
         if (row := scores.get(name)) is not None:
             figures = f"{row['mean']:12.2f}{deviation(row):>10}{mean_rank(scores, name):16.1f}"
-            lines.append(f"{f'instance, {label}':40}{figures}")
-    return [*lines, AGREEMENT]
+            lines.append(f"{f'{evaluator}, {label}':40}{figures}")
+    return [*lines, *filter(None, [evaluators.fact(evaluator, "note")])]
 
 
 def mean_rank(scores: Mapping[str, Any], row: str) -> float:
-    """Return the mean effective rank over seeds of a row scored by `instance`."""
+    """Return the mean effective rank over seeds of a row scored by copies."""
     ranks = [each[row]["figures"]["effective_rank"] for each in scores["per_seed"]]
     return float(sum(ranks) / len(ranks))
 
@@ -142,22 +102,6 @@ def mean_rank(scores: Mapping[str, Any], row: str) -> float:
 def deviation(summary: Mapping[str, Any]) -> str:
     """Return the standard deviation over seeds as text, or `-` for a single seed."""
     return f"{summary['std_seeds']:.2f}" if len(summary["seeds"]) > 1 else "-"
-
-
-AGREEMENT = (
-    "recall@1 does not tell which row to use: on ten labelled sets, its best row was the most accurate in 2, by chance "
-    "2.5 (docs/studies/tried.md); an effective rank near 1 means a collapsed embedding."
-)
-"""Printed below the scores of `instance`; the figures are those of `docs/studies/tried.md`."""
-SPLITS = {
-    "random_splits": "20 random splits into 10, 10 and 80 %, C by validation",
-    "public_split": "the public split, C by validation",
-    "nmi": "k-means with as many clusters as classes",
-    "ari": "k-means with as many clusters as classes",
-}
-"""Evaluator of nodes -> its protocol in words."""
-_CHOSEN = {"knn": "k", "retrieval": "scale"}
-"""Evaluator on folds -> what the inner folds choose, if it is not C."""
 
 
 def protocol_line(result: Mapping[str, Any], split_chooses: str = "C") -> str:
@@ -180,12 +124,19 @@ def protocol_line(result: Mapping[str, Any], split_chooses: str = "C") -> str:
         return "; ".join(parts)
     if result["inner_folds"] is None:
         return f"{result['folds']} stratified folds, {split_chooses} by the next fold"
-    parts += dict.fromkeys(SPLITS[name] for name in result["scores"] if name in SPLITS)
-    apart = {"instance", "retrieval"} if groups else {"instance"}
-    if on_folds := [name for name in result["scores"] if name not in SPLITS.keys() | apart]:
-        chosen = " and ".join(dict.fromkeys(_CHOSEN.get(name, "C") for name in on_folds))
+    parts += dict.fromkeys(filter(None, (evaluators.fact(name, "protocol") for name in result["scores"])))
+    has = {"groups", "labels"} if groups else {"labels"}
+    if on_folds := [name for name in result["scores"] if _is_on_folds(name, has)]:
+        chosen = " and ".join(dict.fromkeys(evaluators.fact(name, "chooses") for name in on_folds))
         parts.append(f"{result['folds']} stratified folds, {chosen} by an inner {result['inner_folds']}-fold grid")
     return "; ".join(parts)
+
+
+def _is_on_folds(name: str, has: Collection[str]) -> bool:
+    """Return whether an evaluator scores folds, where data has labels and perhaps groups."""
+    if evaluators.fact(name, "protocol") or (name in evaluators and not takes(name, "folds")):
+        return False
+    return need_of(name, evaluators.fact(name, "rows").split()[0], has) == "labels"
 
 
 def protocol(folds: int, inner_folds: int | None, benchmark: Benchmark | None) -> dict[str, Any]:
@@ -197,7 +148,7 @@ def protocol(folds: int, inner_folds: int | None, benchmark: Benchmark | None) -
 
 def unit(metric: str) -> str:
     """Return the text to print after a value of `metric`: `%` for accuracy, else the metric's printed name."""
-    return "%" if metric == "accuracy" else METRICS[metric]
+    return "%" if metric == "accuracy" else metric_name(metric)
 
 
 @functools.cache  # every cell of a sweep calls it, and the commit of the loaded code does not change

@@ -8,7 +8,7 @@ or from Python with `sweep(plan, folder)`.
 """
 
 from graphcl.sweep.plan import Cell, Plan, make_plan
-from graphcl.sweep.run import SweepResult, sweep
+from graphcl.sweep.run_cells import SweepResult, sweep
 from graphcl.sweep.table import Table, make_table
 
 __all__ = ["Cell", "Plan", "SweepResult", "Table", "make_plan", "make_table", "sweep"]

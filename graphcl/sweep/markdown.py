@@ -7,7 +7,6 @@ import re
 import statistics
 from collections.abc import Sequence
 
-from graphcl.evaluate import LOWER
 from graphcl.sweep.across import Across, across
 from graphcl.sweep.table import Entry, Table
 from graphcl.sweep.texts import gain_rows, gains_of, head_of, legend, metric_names, p_text, score_rows
@@ -19,7 +18,7 @@ def to_markdown(table: Table) -> str:
     lines = [f"### {table.evaluator}: {metric_names(table)}, mean ± deviation between seeds", ""]
     left = len(head) - len(table.columns)
     lines += _markdown(head, score_rows(table, "**{}**".format), left)
-    unit = "the metric's unit, a lower error is a gain" if LOWER & {*table.metrics} else "percentage points"
+    unit = "the metric's unit, a lower error is a gain" if table.has_errors else "percentage points"
     for over, found in gains_of(table).items():
         rows = gain_rows(table, found)
         if found is table.gains_over_best and rows:

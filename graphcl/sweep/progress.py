@@ -10,7 +10,7 @@ import numpy as np
 from graphcl.report.summary import unit
 from graphcl.sweep.folder import Records
 from graphcl.sweep.plan import Cell
-from graphcl.sweep.run import OnCell
+from graphcl.sweep.run_cells import OnCell
 from graphcl.sweep.table import scores_of
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from graphcl.evaluate import LOWER, FoldScores
+from graphcl.evaluate import FoldScores
 
 P = TypeVar("P", bound=Hashable)
 
@@ -51,4 +51,4 @@ def select(places: Mapping[P, Mapping[str, Sequence[FoldScores]]]) -> dict[P, tu
 
 def _inner(scores: FoldScores) -> np.ndarray:
     """Return the inner score of each test fold, negative for errors."""
-    return np.array(scores.inner) * (-1 if scores.metric in LOWER else 1)
+    return np.array(scores.inner) * (-1 if scores.is_error else 1)

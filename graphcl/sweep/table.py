@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from graphcl.evaluate import LOWER, FoldScores, PairedTest, best_row, holm, paired_test, summarise
+from graphcl.evaluate import FoldScores, PairedTest, best_row, holm, paired_test, summarise
 from graphcl.evaluate.scores import least_gain
-from graphcl.experiment.scores import REFERENCES
+from graphcl.references.rows import row_labels
 from graphcl.sweep.plan import Cell, Layout, Plan
 from graphcl.sweep.select import select
 
@@ -89,6 +89,11 @@ class Table:
         found = dict.fromkeys(score.metric for entry in self.entries.values() for score in entry.scores)
         return list(found) or ["accuracy"]
 
+    @property
+    def has_errors(self) -> bool:
+        """Whether lower is better in an entry."""
+        return any(score.is_error for entry in self.entries.values() for score in entry.scores)
+
     def name(self, row: Sequence[str], column: str) -> str:
         """Return the labels of a place without that of its data set, as one text."""
         return ", ".join(_without_dataset(self.layout, row, column)) or "trained"
@@ -107,7 +112,7 @@ class Table:
     def reference_rows(self) -> list[tuple[str, list[Labels], dict[str, Entry]]]:
         """Return a tuple for each distinct reference row: its name, the rows that it applies to, column -> entry."""
         found: dict[tuple[Any, ...], tuple[str, list[Labels], dict[str, Entry]]] = {}
-        for name in REFERENCES:
+        for name in row_labels({name for entries in self.references.values() for name in entries}):
             for row in self.rows:
                 places = {column: self.references[row, column] for column in self.columns}
                 entries = {column: each[name] for column, each in places.items() if name in each}
@@ -129,7 +134,7 @@ def _without_dataset(layout: Layout, row: Sequence[str], column: str) -> Labels:
 def merit(entry: Entry) -> float:
     """Return the mean of an entry as printed, negative for errors, so that higher is better; -inf without a mean."""
     mean = -math.inf if entry.mean is None else round(entry.mean, 2)
-    return -mean if entry.scores and entry.scores[0].metric in LOWER else mean
+    return -mean if entry.scores and entry.scores[0].is_error else mean
 
 
 def make_table(plan: Plan, records: Mapping[str, Mapping[str, Any]], evaluator: str = "svm") -> Table:
@@ -149,8 +154,8 @@ def make_table(plan: Plan, records: Mapping[str, Mapping[str, Any]], evaluator: 
     for place, cells in places.items():
         before = [records.get(key, {}) for key in dict.fromkeys(cell.reference for cell in cells)]
         given = [record.get("references", {}).get(evaluator, {}) for record in before]
-        rows = {name: [FoldScores.of(each[name]) for each in given if name in each] for name in REFERENCES}
-        references[place] = {name: Entry(_sorted(scores), len(before)) for name, scores in rows.items() if scores}
+        rows = {name: [FoldScores.of(each[name]) for each in given if name in each] for each in given for name in each}
+        references[place] = {name: Entry(_sorted(rows[name]), len(before)) for name in row_labels(rows)}
     entries = _entries(layout, places, records, evaluator)
     untrained = {place: found["untrained"] for place, found in references.items() if "untrained" in found}
     best, baseline = {}, {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from graphcl.evaluate import METRICS, PairedTest
+from graphcl.evaluate import PairedTest, metric_name
 from graphcl.sweep.table import Entry, Place, Table
 
 
@@ -30,7 +30,7 @@ def gain_rows(table: Table, found: Mapping[Place, PairedTest]) -> list[list[str]
 
 def metric_names(table: Table) -> str:
     """Return the display names of a table's metrics, such as `accuracy in %`."""
-    return ", ".join(METRICS[each].replace(" %", " in %") for each in table.metrics)
+    return ", ".join(metric_name(each).replace(" %", " in %") for each in table.metrics)
 
 
 def gain_text(mean: float, p: float) -> str:

@@ -15,8 +15,7 @@ from graphcl.config import make_config
 from graphcl.config.settings import Config
 from graphcl.datasets import dataset_names
 from graphcl.errors import InputError
-from graphcl.evaluate import EVALUATORS
-from graphcl.registry import augmentations, encoders, losses, methods
+from graphcl.registry import augmentations, encoders, evaluators, losses, methods
 from graphcl.run import main
 
 
@@ -95,7 +94,7 @@ def test_help_about_lists_and_names():
     options = re.findall(r"^  --(\S+)", RUN.help(True), re.M)
     assert set(map(flag, Config.model_fields)) <= {f"--{name}" for name in options}
     lists = {"losses": losses, "methods": methods, "augmentations": augmentations, "encoders": encoders}
-    for kind, names in (lists | {"evaluators": EVALUATORS, "datasets": (), "configurations": ()}).items():
+    for kind, names in (lists | {"evaluators": evaluators, "datasets": (), "configurations": ()}).items():
         assert kind in text
         assert topic(kind).startswith(f"{kind}:\n  ")
         assert {*names} - {"supcon"} <= {*re.findall(r"^  (\w+)", topic(kind), re.M)}

@@ -13,8 +13,8 @@ from graphcl.errors import InputError
 from graphcl.experiment.build import make_model
 from graphcl.experiment.encoder_input import load_for
 from graphcl.experiment.finetune import finetune, with_outputs
-from graphcl.experiment.scores import score
-from graphcl.experiment.split import fold_splits, with_label_rate
+from graphcl.experiment.parts import fold_splits, with_label_rate
+from graphcl.experiment.scoring import score
 from graphcl.loaders.loader import make_loader
 from graphcl.models.saved import load_encoder, read_saved, save_encoder
 from graphcl.training.loop import embed
@@ -65,8 +65,8 @@ def test_a_probe(place, bbbp, tmp_path, capsys):
         dataset = load_for(description, "ogbg-molbbbp", place / "root")
         settings = make_config({"dataset": "ogbg-molbbbp", "encoder": GINE})
         for key, each in (("trained", encoder), ("untrained", make_model(settings, dataset, seed).encoder)):
-            h, y = embed(each, make_loader(dataset, 40))
-            expected = score(settings, "ogb", h, y, dataset, seed)
+            h, _ = embed(each, make_loader(dataset, 40))
+            expected = score(settings, "ogb", h, dataset, seed)
             assert result["scores"]["ogb"]["per_seed"][number][key] == json.loads(json.dumps(vars(expected)))
 
 

@@ -14,7 +14,7 @@ from graphcl.augment import Compose, Decision, OneOf, apply_decision
 from graphcl.config import make_config
 from graphcl.datasets.synthetic import synthetic_pairs
 from graphcl.experiment.finetune import finetune, with_outputs
-from graphcl.experiment.run import run as run_all
+from graphcl.experiment.run_config import run as run_all
 from graphcl.loaders.neighbours import NeighbourLoader
 from graphcl.models.calibrate import calibrate
 from graphcl.models.node_gcn import node_gcn

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-import graphcl.experiment.run  # noqa: F401
+import graphcl.experiment.run_config  # noqa: F401
 from graphcl.run import main
 
 WORDS = "--seeds 0 --batch-size 16 --encoder.hidden_channels 8 --report false --eval knn --evaluation.folds 3"

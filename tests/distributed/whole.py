@@ -102,11 +102,11 @@ def weights_may_be_zero_on_a_rank_and_losses_be_local():
 @check
 def the_ring_gathers_nothing():
     """No collective is larger than the two numbers of the check, except for losses that need whole rows."""
-    sizes, original = [], ranks.Ranks.exchange
+    sizes, original = [], ranks.Collectives.exchange
     z = [numbers(6).requires_grad_(), numbers(6, seed=9).requires_grad_()]
     with (
         across(),
-        mock.patch.object(ranks.Ranks, "exchange", lambda self, x: sizes.append(x.numel()) or original(self, x)),
+        mock.patch.object(ranks.Collectives, "exchange", lambda self, x: sizes.append(x.numel()) or original(self, x)),
     ):
         for loss in (infonce, adnce, alpha_cl, mean_variance):
             loss(*z, engine="tiled", negatives="all").backward()

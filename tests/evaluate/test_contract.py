@@ -9,22 +9,22 @@ import torch
 from sklearn.model_selection import StratifiedKFold
 
 from graphcl.errors import InputError
-from graphcl.evaluate import EVALUATORS, NODE_EVALUATORS, SPLIT_EVALUATORS, FoldScores, majority
+from graphcl.evaluate import FoldScores
 from graphcl.evaluate.folds import pair_dots
+from graphcl.evaluate.needs import takes
+from graphcl.registry import evaluators
 from tests.evaluate.data import blobs
 
 FOLDS = sys.modules["graphcl.evaluate.folds"]
-GRIDS = {
-    name: parameters["grid"].default[::2]
-    for name, function in EVALUATORS.items()
-    if "grid" in (parameters := inspect.signature(function).parameters)
-}
-every = pytest.mark.parametrize("name", EVALUATORS)
+ON_FOLDS = [name for name in evaluators if takes(name, "folds")]
+OF_TARGETS = [name for name in evaluators if evaluators.fact(name, "needs") == "targets"]
+GRIDS = {name: evaluators.arguments(name).defaults["grid"][::2] for name in ON_FOLDS if takes(name, "grid")}
+every = pytest.mark.parametrize("name", ON_FOLDS)
 
 
 def run(name, h, y, **arguments):
     grid = {"grid": GRIDS[name]} if name in GRIDS else {}
-    return EVALUATORS[name](h, y, **{"folds": 3, "inner_folds": 2, **grid, **arguments})
+    return evaluators[name](h, y, **{"folds": 3, "inner_folds": 2, **grid, **arguments})
 
 
 @every
@@ -73,7 +73,7 @@ def test_no_label_of_the_test_fold_reaches_the_choice(name, monkeypatch):
     assert not leaks(lambda h, y: run(name, h, y), monkeypatch)
 
 
-@pytest.mark.parametrize(("name", "options"), [*((name, {}) for name in EVALUATORS), ("svm", {"scale": True})])
+@pytest.mark.parametrize(("name", "options"), [*((name, {}) for name in ON_FOLDS), ("svm", {"scale": True})])
 def test_no_embedding_of_the_test_fold_reaches_the_choice(name, options):
     h, y = blobs(n=90, seed=2)
     right = run(name, h, y, **options)
@@ -105,13 +105,13 @@ def test_the_first_of_equal_candidates_wins_and_every_inner_fold_is_reported(nam
         assert seen == [(done, 9) for done in range(1, 10)]
 
 
-@pytest.mark.parametrize("name", ["random_splits", *SPLIT_EVALUATORS, "public_split"])
+@pytest.mark.parametrize("name", ["random_splits", *OF_TARGETS, "public_split"])
 def test_no_test_row_of_a_split_reaches_the_choice(name):
     (h, y), order = blobs(n=200, noise=1.0), np.random.default_rng(0).permutation(200)
     split = dict(zip(["train", "valid", "test"], np.split(order, [20, 40]), strict=True))
     arguments = {"splits": 1} if name == "random_splits" else {"split": split}
-    arguments |= {"eval_metric": "rocauc"} if name in SPLIT_EVALUATORS else {}
-    column = (slice(None), None) if name in SPLIT_EVALUATORS else slice(None)
+    arguments |= {"eval_metric": "rocauc"} if name in OF_TARGETS else {}
+    column = (slice(None), None) if name in OF_TARGETS else slice(None)
     before = ALL[name](h, y[column], **arguments)
     h[split["test"]] = 1e3 * np.random.default_rng(5).normal(size=(160, 5))
     y[split["test"]] = 1 - y[split["test"]]
@@ -140,7 +140,7 @@ def test_invalid_data(name):
             run(name, h, y)
 
 
-ALL = {**EVALUATORS, **SPLIT_EVALUATORS, **NODE_EVALUATORS, "majority": majority}
+ALL = {name: evaluators[name] for name in evaluators if evaluators.fact(name, "needs") != "copies"}
 INVALID = [
     ("h", 1j * H, r"`h` must hold real numbers, got complex128"),
     ("h", torch.eye(12).to_sparse(), r"`h` must be a dense tensor or array, got tensor\("),
@@ -182,7 +182,7 @@ def test_every_argument_is_checked(name):
             assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", SPLIT_EVALUATORS)
+@pytest.mark.parametrize("name", OF_TARGETS)
 def test_targets_are_a_matrix_with_columns(name):
     split = dict(zip(["train", "valid", "test"], np.arange(12).reshape(3, 4), strict=True))
     for y, shape in ((Y, r"\[12\]"), (Y[:, None][:, :0], r"\[12, 0\]"), (1.0, r"\[\]")):

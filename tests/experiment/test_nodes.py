@@ -13,9 +13,11 @@ from graphcl.commands.embed import main as embed
 from graphcl.commands.pack import main as pack
 from graphcl.commands.show import main as show
 from graphcl.commands.transfer import main as transfer
+from graphcl.references.rows import row_labels
 from graphcl.registry import methods
-from graphcl.report.summary import ROWS
 from graphcl.run import main
+
+ROWS = row_labels()
 
 OF_NODES = [name for name in methods if methods.facts(name).get("rows") == "nodes"]
 QUICK = ["--epochs", "3", "--encoder.hidden_channels", "16", "--encoder.out_channels", "8", "--seeds", "0"]

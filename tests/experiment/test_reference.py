@@ -10,7 +10,7 @@ from sklearn.model_selection import StratifiedKFold, cross_val_score
 from torch_geometric.data import Batch, Data
 
 from graphcl.errors import InputError
-from graphcl.evaluate import majority
+from graphcl.evaluate import knn, logreg, svm
 from graphcl.graphs.statistics import graph_statistics
 from graphcl.models.calibrate import calibrate
 from graphcl.models.contrastive import ContrastiveModel
@@ -27,11 +27,12 @@ def graphs(n=7, categories=False, seed=0):
     return found
 
 
-def test_majority_equals_a_dummy_classifier():
+@pytest.mark.parametrize("evaluate", [svm, knn, logreg])
+def test_a_constant_embedding_scores_as_a_dummy_classifier(evaluate):
     y = np.random.default_rng(3).choice(3, 90, p=[0.2, 0.5, 0.3])
     folds = StratifiedKFold(10, shuffle=True, random_state=3)
     expected = cross_val_score(DummyClassifier(strategy="most_frequent"), np.zeros((90, 1)), y, cv=folds)
-    assert majority(y, seed=3).accuracy == pytest.approx(100 * expected)
+    assert evaluate(np.full((90, 2), 0.3), y, seed=3).accuracy == pytest.approx(100 * expected)
 
 
 @pytest.mark.parametrize("categories", [False, True])

@@ -10,14 +10,15 @@ from torch_geometric.data import Batch, InMemoryDataset
 from torch_geometric.utils import from_networkx
 
 from graphcl import InputError, load_dataset, make_config, run
-from graphcl.evaluate import rank_queries
-from graphcl.experiment import scores as scores_module
+from graphcl.evaluate import rank_queries, retrieval
+from graphcl.experiment import scoring
 from graphcl.experiment.build import training_loader
-from graphcl.experiment.kernels import first_colours, kernel, kernel_scores
-from graphcl.experiment.split import grouped_parts, training_graphs
+from graphcl.experiment.parts import grouped_parts, training_graphs
 from graphcl.graphs.wl import histogram, refine, unary
 from graphcl.loaders.loader import make_loader
 from graphcl.loaders.order import WHOLE
+from graphcl.references.rows import Inputs
+from graphcl.references.wl import first_colours, kernel, wl, wl_oa
 
 SETTINGS = {"eval": ["retrieval"], "epochs": 1, "seeds": [0], "batch_size": 8, "evaluation": {"inner_folds": 2}}
 
@@ -53,11 +54,8 @@ def test_training_and_calibration_draw_only_groups_of_the_training_part(monkeypa
     for number, batch in enumerate(loader):
         assert torch.equal(batch.group, data.groups[loader.batch_sampler.current[number]])
     seen = []
-    monkeypatch.setattr(
-        scores_module, "calibrate", lambda model, loader: seen.append(len(loader.batch_sampler.draw()[0]))
-    )
-    monkeypatch.setattr(scores_module, "has_batchnorm", lambda encoder: True)
-    scores_module.calibrated(config, data, torch.nn.Linear(1, 1))
+    monkeypatch.setattr(scoring, "calibrate", lambda model, loader: seen.append(len(loader.batch_sampler.draw()[0])))
+    scoring.calibrated(config, data, torch.nn.Linear(1, 1))
     assert seen == [len(parts["train"])]
     assert training_graphs(make_config({}), data) is None
 
@@ -144,14 +142,14 @@ def test_the_kernel_rows_equal_loops_over_colours():
         return total
 
     for kind, columns in (("wl", counts), ("wl_oa", [unary(each) for each in counts])):
-        found = kernel(columns, place)(2, None)(rows[:4], rows)
+        found = kernel(columns, place).similarity(2, None)(rows[:4], rows)
         for i, j in np.ndindex(4, len(rows)):
             own = inner(tables[i], tables[i], kind) * inner(tables[j], tables[j], kind)
             assert found[i, j] == pytest.approx(inner(tables[i], tables[j], kind) / own**0.5)
-    scores = kernel_scores(data, 3)
-    assert {each.seed for each in scores.values()} == {3}
+    inputs = Inputs(data, (), torch.nn.Identity(), torch.nn.Identity, parts)
     assert len(parts["test"]) > 4
-    assert all(each.mean > 50 for each in scores.values())
+    for row in wl, wl_oa:
+        assert retrieval(row(inputs), group=data.groups, split=parts).mean > 50
 
 
 def test_a_run_scores_groups_without_classes_in_all_rows(tmp_path, capsys):
@@ -160,7 +158,7 @@ def test_a_run_scores_groups_without_classes_in_all_rows(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "split by group: 64 training graphs, settings by 8 for validation, retrieval among 8 test graphs" in printed
     assert "retrieval, trained, recall_at_1" in printed
-    rows = ["random", "wl", "wl_oa", "statistics", "bag", "untrained", "calibrated", "trained"]
+    rows = ["random", "statistics", "bag", "untrained", "calibrated", "wl", "wl_oa", "trained"]
     assert list(found.rows) == rows
     assert found.rows["random"].mean == pytest.approx(100 * sum(1 / rank for rank in range(1, 8)) / 7)
     score = found.scores["retrieval"]["trained"][0]

@@ -14,10 +14,12 @@ import yaml
 from graphcl.commands.show import main as show
 from graphcl.config import make_config
 from graphcl.experiment.record import output
+from graphcl.references.rows import row_labels
 from graphcl.report.cosines import density
 from graphcl.report.run_files import EDGES
-from graphcl.report.summary import ROWS
 from graphcl.run import main as run
+
+ROWS = row_labels()
 
 QUICK = ["--epochs", "2", "--batch-size", "16", "--evaluation.folds", "2", "--evaluation.inner-folds", "2"]
 QUICK += ["--encoder.hidden_channels", "8", "--loss", "adnce", "--loss.sigma", "0.4"]

@@ -22,11 +22,11 @@ from graphcl.errors import InputError
 from graphcl.registry import losses
 from graphcl.run import main as run
 from graphcl.sweep import make_plan, sweep
-from graphcl.sweep import run as module
+from graphcl.sweep import run_cells as module
 from graphcl.sweep.folder import locked, read_records
 from graphcl.sweep.plan import Cell
 from graphcl.sweep.progress import progress
-from graphcl.sweep.run import make_executor
+from graphcl.sweep.run_cells import make_executor
 from graphcl.system.processes import LocalExecutor
 from tests.conftest import restored, small_graphs
 

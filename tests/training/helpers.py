@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 
 from graphcl.distributed import ranks
-from graphcl.distributed.launch import Group
+from graphcl.distributed.launch import Ranks
 from graphcl.errors import Stopped
 from graphcl.experiment import seed as seed_module
 from graphcl.experiment.build import make_method
@@ -22,7 +22,7 @@ def trained(config, data, folder=None, stop=1000, resume=True, make=make_method,
     the last rank receives one; training then raises `Stopped`, or is resumed until it is complete. `make` takes the
     place of `make_method`.
     """
-    group = Group()
+    group = Ranks()
     group.rank, group.size = ranks.rank(), ranks.size()
     group.process_group = dist.group.WORLD if group.size > 1 else None
     made = []

@@ -7,14 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
-from graphcl.arguments import Count, Counts, FoldCount, Seed, checked
+from graphcl.arguments import Count, Counts, FoldCount, Seed
 from graphcl.evaluate.folds import OnFold, Part, make_folds, pair_dots, unit_rows
 from graphcl.evaluate.scores import FoldScores
+from graphcl.registry import evaluators
 
 TEMPERATURE = 0.07  # the value of Wu et al. (2018)
 
 
-@checked
+@evaluators.register("knn", chooses="k")
 def knn(
     h: Tensor | np.ndarray,
     y: Tensor | np.ndarray,

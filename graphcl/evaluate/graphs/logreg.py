@@ -7,15 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
-from graphcl.arguments import Costs, Count, FoldCount, Seed, checked
+from graphcl.arguments import Costs, Count, FoldCount, Seed
 from graphcl.evaluate.folds import C_GRID, OnFold, Part, make_folds
 from graphcl.evaluate.scores import FoldScores
+from graphcl.registry import evaluators
 
 TOLERANCE = 1e-6  # bound on the mean loss's gradient, tight enough that results do not depend on the warm start
 LARGEST_HESSIAN = 4096  # rows of a float64 matrix of 128 MiB
 
 
-@checked
+@evaluators.register("logreg")
 def logreg(
     h: Tensor | np.ndarray,
     y: Tensor | np.ndarray,

@@ -4,8 +4,8 @@
   [-5, 5]. Without the bound, one graph with a value that is rare in training, such as the count of a functional group,
   could determine an error.
 - Probe: one logistic regression for each task (column of `y`), or ridge regression if the metric is an error. C, of
-  1e-5, 1e-4, ..., 1e3, is chosen on the validation part (`graphcl.evaluate.splits`). The penalty of ridge regression is
-  1 / C.
+  1e-5, 1e-4, ..., 1e3, is chosen on the validation part (`graphcl.evaluate.on_split`). The penalty of ridge regression
+  is 1 / C.
 - No test graph influences the standardisation, C or the epoch. The unsupervised training sees all graphs, as on the TU
   data sets. `± seeds` is the standard deviation over seeds (ddof 0); there are no folds.
 """
@@ -18,10 +18,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from torch import Tensor
 
-from graphcl.arguments import Costs, Count, Seed, checked
+from graphcl.arguments import Costs, Count, Seed
 from graphcl.evaluate.folds import C_GRID, embedding
+from graphcl.evaluate.on_split import Predict, on_split, split_parts
 from graphcl.evaluate.scores import LOWER, FoldScores
-from graphcl.evaluate.splits import Predict, on_split, split_parts
+from graphcl.registry import evaluators
 
 TOLERANCE = 1e-6  # bound on the mean loss's gradient, tight enough that results do not depend on the warm start
 WIDE, WIDE_TOLERANCE = 1000, 1e-4  # more columns need L-BFGS, which would take minutes to reach the bound above
@@ -29,7 +30,7 @@ BOUND = 5.0  # largest magnitude of a standardised value
 GRID = (1e-5, 1e-4, *C_GRID)  # fingerprints and small data sets need a large penalty
 
 
-@checked
+@evaluators.register("ogb", needs="targets", usual="targets")
 def ogb(
     h: Tensor | np.ndarray,
     y: Tensor | np.ndarray,

@@ -8,16 +8,18 @@ from functools import partial
 import numpy as np
 from torch import Tensor
 
-from graphcl.arguments import Count, Counts, Seed, checked
-from graphcl.evaluate.folds import as_array, embedding, worker_count
+from graphcl.arguments import Count, Counts, Seed
+from graphcl.evaluate.folds import as_array, embedding, is_constant, worker_count
+from graphcl.evaluate.graphs.ogb import ogb
+from graphcl.evaluate.on_split import Predict, on_split, split_parts
 from graphcl.evaluate.scores import LOWER, FoldScores
-from graphcl.evaluate.splits import Predict, on_split, split_parts
+from graphcl.registry import evaluators
 
 BINS = 32
 """Number of values of a column that the trees distinguish; it halves the time to sort them."""
 
 
-@checked
+@evaluators.register("ogb_forest", needs="targets")
 def ogb_forest(
     h: Tensor | np.ndarray,
     y: Tensor | np.ndarray,
@@ -51,6 +53,8 @@ def ogb_forest(
     Reference: Breiman, "Random Forests", Machine Learning 45, 2001.
     """
     h = embedding(h)
+    if is_constant(h):  # votes and trees would be arbitrary
+        return ogb(h, y, split=split, eval_metric=eval_metric, seed=seed)
     parts = split_parts(split, len(h))
     z = np.stack([_codes(column, parts["train"]) for column in h.T], axis=1)
     threads = max(1, worker_count(workers) // max((1, *as_array("y", y).shape[1:])))

@@ -8,14 +8,16 @@ from functools import partial
 import numpy as np
 from torch import Tensor
 
-from graphcl.arguments import Count, Counts, Seed, checked
-from graphcl.evaluate.folds import embedding, unit_rows
+from graphcl.arguments import Count, Counts, Seed
+from graphcl.evaluate.folds import embedding, is_constant, unit_rows
 from graphcl.evaluate.graphs.knn import TEMPERATURE
+from graphcl.evaluate.graphs.ogb import ogb
+from graphcl.evaluate.on_split import Predict, on_split, split_parts
 from graphcl.evaluate.scores import FoldScores
-from graphcl.evaluate.splits import Predict, on_split, split_parts
+from graphcl.registry import evaluators
 
 
-@checked
+@evaluators.register("ogb_knn", needs="targets")
 def ogb_knn(
     h: Tensor | np.ndarray,
     y: Tensor | np.ndarray,
@@ -46,6 +48,8 @@ def ogb_knn(
     section 3.4, for classes.
     """
     h = embedding(h)
+    if is_constant(h):  # votes and trees would be arbitrary
+        return ogb(h, y, split=split, eval_metric=eval_metric, seed=seed)
     parts = split_parts(split, len(h))
     return on_split(unit_rows(h), y, parts, eval_metric, seed, list(grid), partial(_fit, seed), workers)
 

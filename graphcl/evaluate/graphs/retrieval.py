@@ -16,27 +16,42 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from graphcl.arguments import Count, FoldCount, Seed, checked
+from graphcl.arguments import Count, FoldCount, Seed
 from graphcl.errors import InputError
 from graphcl.evaluate.folds import OnFold, Part, embedding, make_folds, unit_rows
+from graphcl.evaluate.on_split import check_groups_apart, group_split, split_parts
 from graphcl.evaluate.ranking import Similarity, cosines, group_numbers, rank_by
 from graphcl.evaluate.scores import FoldScores
-from graphcl.evaluate.splits import check_groups_apart, group_split, split_parts
-
-SimilarityOf = Callable[[Any, np.ndarray], Similarity]
-"""Function from a setting and the rows of the training part to the similarity of graphs."""
+from graphcl.registry import evaluators
 
 
-@checked
+@dataclass(frozen=True)
+class Kernel:
+    """Similarities of n graphs, which `retrieval` scores instead of the cosines of an embedding.
+
+    Args:
+        similarity: function from a setting and the rows of the training part to the similarity of graphs, see
+            `graphcl.evaluate.ranking.rank_by`.
+        settings: the settings, of which the validation part chooses one; the first of equally good ones.
+        n: number of graphs.
+    """
+
+    similarity: Callable[[Any, np.ndarray], Similarity]
+    settings: Sequence[Any]
+    n: int
+
+
+@evaluators.register("retrieval", needs="groups or labels", task="search", usual="groups", chooses="scale")
 def retrieval(
-    h: Tensor | np.ndarray,
-    y: Tensor | np.ndarray | None,
+    h: Tensor | np.ndarray | Kernel,
+    y: Tensor | np.ndarray | None = None,
     *,
     seed: Seed = 0,
     group: Tensor | np.ndarray | None = None,
@@ -55,20 +70,20 @@ def retrieval(
     `graphcl.evaluate.ranking.rank_queries`.
 
     Args:
-        h: embedding `[n, D]`, any float dtype, any device; converted to float64.
+        h: embedding `[n, D]`, any float dtype, any device, converted to float64; or a `Kernel`.
         y: class of each graph `[n]`; None if `group` is given, which then decides.
         seed: seed of the folds; with groups, only recorded.
         group: group of each graph `[n]`, strings or whole numbers, -1 for none; default: relevance by class.
         split: row indices of the parts `train`, `valid` and `test`, with no group on two parts; default: random parts
-            of `graphcl.evaluate.splits.group_split`, equal for every seed.
+            of `graphcl.evaluate.on_split.group_split`, equal for every seed.
         folds: number of outer folds, by class only; reduced to the size of the smallest class.
         inner_folds: number of inner folds, by class only; reduced if a class is too small.
         workers: number of threads, by class only; one per available core by default.
         on_fold: called with the finished and the total number of inner folds, for a progress bar.
 
     Returns:
-        `FoldScores` with the metric `mrr`; `chosen` is 1 for standardised columns, else 0; `figures` holds the other
-        figures. With groups there is one outer and one inner fold.
+        `FoldScores` with the metric `mrr`; `chosen` is 1 for standardised columns, else 0, or the setting of a kernel;
+        `figures` holds the other figures. With groups there is one outer and one inner fold.
 
     Raises:
         InputError: an argument is invalid, a group is on two parts, a part has no query, or a class is too small.
@@ -83,40 +98,39 @@ def retrieval(
 
     Reference: Musgrave et al., "A Metric Learning Reality Check", ECCV 2020 (settings by validation groups).
     """
+    kernel = h if isinstance(h, Kernel) else cosine_kernel(embedding(h))
     if group is not None:
-        rows = embedding(h)
-        group = group_numbers(group, len(rows))
-        parts = group_split(group) if split is None else split_parts(split, len(rows))
-        found = retrieval_on_parts(cosines_of(rows), (False, True), group, parts, seed=seed, n=len(rows))
+        group = group_numbers(group, kernel.n)
+        parts = group_split(group) if split is None else split_parts(split, kernel.n)
+        found = _on_parts(kernel, group, parts, seed)
         if on_fold is not None:
             on_fold(1, 1)
         return found
     if y is None:
         raise InputError("retrieval needs groups or classes; give the graphs a `group`, or `y`.")
-    data = make_folds(h, y, seed, folds, inner_folds, workers, on_fold)
-    similarity, figures = cosines_of(data.h), dict[bytes, dict[str, float]]()
+    data, figures = make_folds(np.arange(kernel.n)[:, None], y, seed, folds, inner_folds, workers, on_fold), {}
 
-    def reciprocal_ranks(part: Part, candidates: Sequence[bool]) -> list[float]:
+    def reciprocal_ranks(part: Part, candidates: Sequence[Any]) -> list[float]:
         train, held = part
-        ranked = [rank_by(similarity(scale, train), data.labels, held, train) for scale in candidates]
+        ranked = [rank_by(kernel.similarity(each, train), data.labels, held, train) for each in candidates]
         if len(candidates) == 1:  # the outer fold, with the setting that was chosen
             figures[held.tobytes()] = ranked[0].percent()
         return [float(each.values["mrr"].mean()) for each in ranked]
 
-    scores = data.scores([False, True], reciprocal_ranks)
+    scores = data.scores(kernel.settings, reciprocal_ranks)
     of_fold = [figures[held.tobytes()] for _, held in data.outer]
     means = {name: float(np.mean([each[name] for each in of_fold])) for name in of_fold[0] if name != "mrr"}
     chosen = tuple(float(each) for each in scores.chosen)
     return dataclasses.replace(scores, chosen=chosen, metric="mrr", figures=means)
 
 
-def cosines_of(rows: np.ndarray) -> SimilarityOf:
-    """Return the function from whether to standardise columns, and the training rows, to cosines of `rows [n, D]`."""
+def cosine_kernel(rows: np.ndarray) -> Kernel:
+    """Return the cosines of `rows [n, D]` as a kernel; its setting is whether to standardise the columns."""
 
     def similarity(scale: bool, train: np.ndarray) -> Similarity:
         return cosines(torch.from_numpy(unit_rows(standardised(rows, rows[train]) if scale else rows)))
 
-    return similarity
+    return Kernel(similarity, (False, True), len(rows))
 
 
 def standardised(rows: np.ndarray, like: np.ndarray) -> np.ndarray:
@@ -127,41 +141,19 @@ def standardised(rows: np.ndarray, like: np.ndarray) -> np.ndarray:
     return scaled
 
 
-def retrieval_on_parts(
-    similarity: SimilarityOf,
-    grid: Sequence[Any],
-    group: Tensor | np.ndarray,
-    parts: Mapping[str, np.ndarray],
-    *,
-    seed: int = 0,
-    n: int | None = None,
-) -> FoldScores:
-    """Return the scores of `retrieval` on a split by group, for any similarity of graphs, such as a kernel.
-
-    The first of equally good settings in `grid`, by the mean reciprocal rank on the validation part, is chosen.
-
-    Args:
-        similarity: function from a setting and the training rows to the similarity of graphs, see `rank_by`.
-        grid: settings.
-        group: group of each graph `[n]`, -1 for none.
-        parts: row indices of the parts `train`, `valid` and `test`.
-        seed: seed to record.
-        n: number of graphs; default: the length of `group`.
-
-    Raises:
-        InputError: a group is on two parts, or a part has no query.
-    """
+def _on_parts(kernel: Kernel, group: Tensor, parts: Mapping[str, np.ndarray], seed: int) -> FoldScores:
+    """Return the scores of `retrieval` on a split by group; InputError if a group is on two parts, or no query."""
 
     def ranked(setting: Any, part: str) -> dict[str, float]:
         rows = parts[part]
         try:
-            return rank_by(similarity(setting, parts["train"]), group, rows, rows, n).percent()
+            return rank_by(kernel.similarity(setting, parts["train"]), group, rows, rows, kernel.n).percent()
         except InputError as error:
             raise InputError(f"{part} part of {len(rows)} graphs: {error}") from None
 
     check_groups_apart(parts, group)
-    inner = [ranked(setting, "valid")["mrr"] for setting in grid]
+    inner = [ranked(setting, "valid")["mrr"] for setting in kernel.settings]
     best = int(np.argmax(inner))
-    figures = ranked(grid[best], "test")
-    mrr = (figures.pop("mrr"),)
-    return FoldScores(seed, mrr, (float(grid[best]),), (inner[best],), 1, 1, "mrr", figures=figures)
+    figures = ranked(kernel.settings[best], "test")
+    mrr, chosen = (figures.pop("mrr"),), (float(kernel.settings[best]),)
+    return FoldScores(seed, mrr, chosen, (inner[best],), 1, 1, "mrr", figures=figures)

@@ -14,12 +14,13 @@ The result equals that of `GridSearchCV(SVC(), {"C": grid}, cv=StratifiedKFold(5
 every outer fold, with a `StandardScaler` in front if `scale=True`. One table of distances is used for all kernels, and
 one kernel for all C. `_svm.c` solves the dual problem with the same steps as libsvm, in vectorised loops, and returns
 bitwise the same multipliers. Without a C compiler or a processor with AVX2, `SVC` is used instead. Results can differ
-in three cases:
+in four cases:
 
 - A decision value is exactly 0, as for a row midway between two rows of different classes. Its sign then depends on the
   last bit of an exponential.
 - The mean of a column is 1e7 times its deviation or more. Distances are computed from centred columns, while rounding
   errors dominate those of `SVC`.
+- All rows are equal. The largest class of each training part is predicted, without a fit.
 - A fit does not converge in 10 million steps, the limit of libsvm's own tools; `SVC` has none. A warning names C.
 
 `benchmarks/evaluate.py` measures the time.
@@ -34,10 +35,11 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
-from graphcl.arguments import Costs, Count, FoldCount, Seed, checked
+from graphcl.arguments import Costs, Count, FoldCount, Seed
 from graphcl.errors import warn
 from graphcl.evaluate.folds import C_GRID, OnFold, Part, make_folds, pair_dots
 from graphcl.evaluate.scores import FoldScores
+from graphcl.registry import evaluators
 
 try:
     from graphcl.evaluate.graphs import _svm  # type: ignore[attr-defined]
@@ -50,7 +52,7 @@ STEPS = 10_000_000  # LIBSVM's limit
 CACHED_ROWS = 512
 
 
-@checked
+@evaluators.register("svm", usual="labels")
 def svm(
     h: Tensor | np.ndarray,
     y: Tensor | np.ndarray,

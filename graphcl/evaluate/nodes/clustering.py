@@ -8,15 +8,17 @@ from collections.abc import Callable
 import numpy as np
 from torch import Tensor
 
-from graphcl.arguments import Seed, checked
+from graphcl.arguments import Seed
 from graphcl.evaluate.folds import class_indices, embedding, unit_rows
 from graphcl.evaluate.scores import FoldScores
+from graphcl.registry import evaluators
 
 STARTS = 10
 """Number of starts of k-means; the clustering with the lowest inertia is scored."""
+PROTOCOL = "k-means with as many clusters as classes"
 
 
-@checked
+@evaluators.register("nmi", rows="nodes", protocol=PROTOCOL)
 def nmi(h: Tensor | np.ndarray, y: Tensor | np.ndarray, *, seed: Seed = 0) -> FoldScores:
     r"""Return the normalised mutual information in percent of k-means clusters with the classes.
 
@@ -41,7 +43,7 @@ def nmi(h: Tensor | np.ndarray, y: Tensor | np.ndarray, *, seed: Seed = 0) -> Fo
     return _agreement(h, y, seed, "nmi", normalized_mutual_info_score)
 
 
-@checked
+@evaluators.register("ari", rows="nodes", protocol=PROTOCOL)
 def ari(h: Tensor | np.ndarray, y: Tensor | np.ndarray, *, seed: Seed = 0) -> FoldScores:
     r"""Return the adjusted Rand index in percent of k-means clusters with the classes.
 

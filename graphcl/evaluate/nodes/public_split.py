@@ -7,14 +7,15 @@ from collections.abc import Mapping
 import numpy as np
 from torch import Tensor
 
-from graphcl.arguments import Costs, Seed, checked
+from graphcl.arguments import Costs, Seed
 from graphcl.evaluate.folds import C_GRID, class_indices, embedding, unit_rows
 from graphcl.evaluate.nodes.random_splits import linear_probe
+from graphcl.evaluate.on_split import split_parts
 from graphcl.evaluate.scores import FoldScores
-from graphcl.evaluate.splits import split_parts
+from graphcl.registry import evaluators
 
 
-@checked
+@evaluators.register("public_split", needs="split", rows="nodes", protocol="the public split, C by validation")
 def public_split(
     h: Tensor | np.ndarray,
     y: Tensor | np.ndarray,

@@ -19,17 +19,20 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from torch import Tensor
 
-from graphcl.arguments import Costs, Count, Seed, checked
+from graphcl.arguments import Costs, Count, Seed
 from graphcl.errors import InputError
 from graphcl.evaluate.folds import C_GRID, OnFold, class_indices, embedding, unit_rows, worker_count
 from graphcl.evaluate.scores import FoldScores
+from graphcl.registry import evaluators
 
 Parts = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Indices of the rows for training, validation and test."""
 TOLERANCE = 1e-4  # scikit-learn's default; a tighter one takes twice as long and moves accuracies by hundredths
 
 
-@checked
+@evaluators.register(
+    "random_splits", rows="nodes", usual="nodes", protocol="20 random splits into 10, 10 and 80 %, C by validation"
+)
 def random_splits(
     h: Tensor | np.ndarray,
     y: Tensor | np.ndarray,

@@ -17,23 +17,25 @@ from torch_geometric.data import Batch
 from graphcl.config import Config
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.invalid import write_invalid
-from graphcl.distributed.launch import Group
+from graphcl.distributed.launch import Ranks
 from graphcl.errors import InputError, Stopped
+from graphcl.evaluate.needs import is_by_copies, need_of, takes, usual
 from graphcl.experiment.build import describe
 from graphcl.experiment.context import Context, OnFold, Scores
 from graphcl.experiment.copies import describe_copies
 from graphcl.experiment.fingerprint import data_fingerprint
+from graphcl.experiment.parts import grouped_parts
 from graphcl.experiment.record.progress import epoch_bar, fold_bar
 from graphcl.experiment.record.run_folder import RunFolder
 from graphcl.experiment.record.snapshot import report_arrays
 from graphcl.experiment.record.tracking import Tracker, tracking
-from graphcl.experiment.scores import REFERENCES, is_scored
+from graphcl.experiment.scoring import is_scored, offered
 from graphcl.experiment.seed import SeedResult
-from graphcl.experiment.split import grouped_parts
 from graphcl.losses import Loss
 from graphcl.methods import Method
+from graphcl.references.rows import compared, row_labels, without_training
 from graphcl.registry import encoders, registering_modules
-from graphcl.report.summary import ROWS, compared, environment, protocol, score_lines, unit
+from graphcl.report.summary import environment, protocol, score_lines, unit
 from graphcl.system.files import write_whole
 from graphcl.system.signals import Stop
 from graphcl.training.checkpoint import Checkpoints
@@ -51,8 +53,8 @@ class Output:
     unfinished: tuple[int, ...] = ()
     path: Path | None = None
 
-    def __init__(self, config: Config, group: Group) -> None:
-        self.config, self.group, self.stop = config, group, Stop(quiet=not group.is_main)
+    def __init__(self, config: Config, ranks: Ranks) -> None:
+        self.config, self.ranks, self.stop = config, ranks, Stop(quiet=not ranks.is_main)
 
     def checkpoints(self, seed: int) -> Checkpoints:
         """Return the checkpoints of `seed`, which rank 0 reads and writes."""
@@ -64,7 +66,7 @@ class Output:
     def of_seed(self, seed: int) -> Iterator[Context]:
         """Yield the context for training a seed."""
         with self.stop.deferred():
-            yield Context(self.group, self.checkpoints(seed))
+            yield Context(self.ranks, self.checkpoints(seed))
 
     def add(self, seed: int, result: SeedResult) -> None:
         """Write the result of a seed; here, do nothing."""
@@ -81,10 +83,10 @@ class RunOutput(Output):
     """
 
     def __init__(
-        self, config: Config, dataset: GraphDataset, device: torch.device, group: Group, seconds: Mapping[str, float]
+        self, config: Config, dataset: GraphDataset, device: torch.device, ranks: Ranks, seconds: Mapping[str, float]
     ) -> None:
-        super().__init__(config, group)
-        self.rows = tuple(ROWS) if config.trains else REFERENCES
+        super().__init__(config, ranks)
+        self.rows = tuple(row_labels()) if config.trains else without_training()
         self.dataset, self.device = dataset, device
         self.folder = RunFolder(config, data_fingerprint(config, dataset))
         self.path = self.folder.path
@@ -94,7 +96,7 @@ class RunOutput(Output):
         how = f"encoder: {name}{' (does not use edge_attr, gine does)' if unused else ''}"
         how += f"; method: {config.method['name']}; loss: {Loss(**config.loss)}; device: {device}"
         invalid = write_invalid(dataset.invalid, self.path / "invalid.csv")
-        print(f"{dataset}; {how}{f'; ranks: {group.size}' if group.size > 1 else ''}; {self.path}/{invalid}")
+        print(f"{dataset}; {how}{f'; ranks: {ranks.size}' if ranks.size > 1 else ''}; {self.path}/{invalid}")
         if config.resume and self.folder.is_new:
             print(f"{self.path} did not exist: this is a new run")
         for seed in self.folder.finished:
@@ -136,12 +138,12 @@ class RunOutput(Output):
                 for epoch, each in result.epoch_scores.items()
             }
         history = folder.epochs.history(seeds)
-        how, on_folds = dict[str, Any](), {*config.eval} - {"instance"}
-        if "retrieval" in config.eval and (parts := grouped_parts(dataset)) is not None:
-            how, on_folds = {"group_split": {part: len(each) for part, each in parts.items()}}, on_folds - {"retrieval"}
-        if "instance" in config.eval:
+        how, needs = dict[str, Any](), {need_of(name, dataset.rows, offered(dataset)) for name in config.eval}
+        if "groups" in needs and (parts := grouped_parts(dataset)) is not None:
+            how["group_split"] = {part: len(each) for part, each in parts.items()}
+        if "copies" in needs:
             how["copies"] = describe_copies(config, dataset)
-        if on_folds:
+        if needs - {"groups", "copies"}:
             how |= protocol(config.evaluation.folds, config.evaluation.inner_folds, dataset.benchmark)
         total = sum(epoch.seconds for epoch in history)
         folder.add_result({
@@ -154,7 +156,7 @@ class RunOutput(Output):
             "data_share": sum(epoch.data_seconds for epoch in history) / total if history else 0.0,
             **environment(self.device),
             "config": config.model_copy(update={"resume": False}).model_dump(),
-            "ranks": self.group.size,
+            "ranks": self.ranks.size,
         })  # fmt: skip
         self.checkpoints(seed).clear()
 
@@ -164,7 +166,7 @@ class RunOutput(Output):
         if is_scored(self.config, self.dataset):
             print("\n".join(score_lines(result)))
         else:
-            advice = "" if self.dataset.groups is None else " --eval retrieval scores groups."
+            advice = "" if self.dataset.groups is None else f" --eval {usual('groups')} scores groups."
             print(
                 f"These {self.dataset.rows} have no class labels, so the embeddings are saved but not scored.{advice}"
             )
@@ -177,7 +179,7 @@ class RunOutput(Output):
                 print(f"report: {write_report(self.folder.path)}")
             except InputError as error:
                 print(f"no report.html: {error}")
-        by_labels = {*result.get("scores", {})} - {"instance"}
+        by_labels = [name for name in result.get("scores", {}) if not is_by_copies(name)]
         # a command would not know a script's loss
         if self.config.seeds == [0] and by_labels and not registering_modules():
             print(f"one seed of five: graphcl run --resume {self.path} --seeds 0-4 adds the others")
@@ -190,7 +192,7 @@ class _RunContext(Context):
     """Context of one seed on rank 0: log epochs and scores, show progress, and take snapshots for the report."""
 
     def __init__(self, output: RunOutput, seed: int, trackers: list[Tracker], on_fold: OnFold) -> None:
-        super().__init__(output.group, output.checkpoints(seed))
+        super().__init__(output.ranks, output.checkpoints(seed))
         self.output, self.seed, self.trackers, self.on_fold = output, seed, trackers, on_fold
         self._snapshots: dict[str, Any] = {}
         self._show: Callable[[Epoch], None]
@@ -231,18 +233,18 @@ class _RunContext(Context):
 
 @contextmanager
 def open_output(
-    config: Config, dataset: GraphDataset, device: torch.device, group: Group, seconds: Mapping[str, float]
+    config: Config, dataset: GraphDataset, device: torch.device, ranks: Ranks, seconds: Mapping[str, float]
 ) -> Iterator[Output]:
     """Yield the output of this rank. On an interruption or a full disk, raise an error that tells how to resume."""
-    if not group.is_main:
-        other = Output(config, group)
+    if not ranks.is_main:
+        other = Output(config, ranks)
         with other.stop.listening():
             try:
                 yield other
             except Stopped:
                 raise Stopped from None  # rank 0 prints where the run is saved
         return
-    output = RunOutput(config, dataset, device, group, seconds)
+    output = RunOutput(config, dataset, device, ranks, seconds)
     path = output.folder.path
     with output.folder, output.stop.listening():
         try:
@@ -265,7 +267,7 @@ def _added(seconds: Mapping[str, float], more: Mapping[str, float]) -> dict[str,
 
 def _next_try(config: Config, dataset: GraphDataset, result: Mapping[str, Any]) -> str | None:
     """Return advice if no evaluator scores the trained encoder above the best row without training, else None."""
-    of_labels = (each for name, each in result.get("scores", {}).items() if name != "instance")
+    of_labels = (each for name, each in result.get("scores", {}).items() if not is_by_copies(name))
     scores = [each for each in of_labels if "trained" in each]
     if not scores or any(each["gain_over_best"]["mean"] > 0 for each in scores) or dataset.rows != "graphs":
         return None
@@ -273,14 +275,16 @@ def _next_try(config: Config, dataset: GraphDataset, result: Mapping[str, Any]) 
     own = "graphs that belong together as pairs, by an attribute `group` (docs/data.md)"
     pairs = own if dataset.groups is None else "--positives group, which trains on its pairs"
     tries = recipe + ([] if config.positives == "group" else [pairs])
-    above = f"the trained encoder is not above the best row without training ({ROWS[scores[0]['best_reference']]})"
+    (best,) = row_labels([scores[0]["best_reference"]]).values()
+    above = f"the trained encoder is not above the best row without training ({best})"
     return f"{above}; next, try {' or '.join(tries)}" if tries else None
 
 
 def _one_column(config: Config, h: Tensor) -> str | None:
     """Return a warning if one column of `h [n, H]` holds nearly all variance, so that an unscaled SVM uses only it."""
     ratio = float(max_variance_ratio(h))
-    if ratio < _MAX_RATIO or h.size(1) < 8 or "svm" not in config.eval or config.evaluation.scale:
+    unscaled = not config.evaluation.scale and any(takes(name, "scale") for name in config.eval)
+    if ratio < _MAX_RATIO or h.size(1) < 8 or not unscaled:
         return None
     return (
         f"one column holds {100 * ratio:.1f} % of the embedding's variance, so the SVM uses little else; "

@@ -16,7 +16,7 @@ from graphcl.config import Config
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.evaluate.pca import plot_indices, principal_plane
 from graphcl.experiment.build import make_augmentations, pair_settings, restricted
-from graphcl.experiment.split import training_graphs
+from graphcl.experiment.parts import training_graphs
 from graphcl.graphs.batching import members_of
 from graphcl.loaders.loader import make_loader
 from graphcl.losses import Loss

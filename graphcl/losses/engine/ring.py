@@ -86,7 +86,7 @@ class RingPairs(TiledPairs):
 class _Ring:
     """Implementation of `Tiles` that merges the results over the keys of all ranks."""
 
-    def __init__(self, tiles: Tiles, group: ranks.Ranks) -> None:
+    def __init__(self, tiles: Tiles, group: ranks.Collectives) -> None:
         self._tiles, self._ranks = tiles, group
 
     def forward(self, sums: Sums) -> tuple[list[Tensor], list[Tensor]]:
@@ -139,7 +139,7 @@ class _Ring:
 class _Transfer:
     """A transfer in progress: sends `leaving` to the next rank, and receives as much from the preceding rank."""
 
-    def __init__(self, leaving: Tensor, group: ranks.Ranks, tag: int) -> None:
+    def __init__(self, leaving: Tensor, group: ranks.Collectives, tag: int) -> None:
         self.tag, self._sent, self._received = tag, leaving, torch.empty_like(leaving)
         before, after = (dist.get_global_rank(group.group, (group.rank + step) % group.size) for step in (-1, 1))
         self._requests = dist.batch_isend_irecv(
@@ -156,7 +156,7 @@ class _Transfer:
         return self._received
 
 
-def _check(comparison: Comparison, group: ranks.Ranks) -> None:
+def _check(comparison: Comparison, group: ranks.Collectives) -> None:
     """Raise an InputError on all ranks if batch sizes differ or if a view of any rank is not finite, or too large."""
     (z1, z2), bound = comparison.sets[:2], comparison.bound
     group.agree(z1)

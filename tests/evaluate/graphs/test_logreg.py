@@ -34,7 +34,6 @@ CASES = {
     "three classes": blobs(n=42, classes=3),
     "five classes": blobs(n=50, classes=5, noise=0.7),
     "separable": blobs(n=42, noise=0.01),
-    "constant": (np.full((50, 3), 0.5), np.arange(50) % 3 // 2),
     "a constant column": (blobs(n=42)[0] * [1, 0, 1, 0, 1], blobs(n=42)[1]),
     "twin columns of different scale": (np.tile(blobs(n=42)[0], 2) * np.repeat([1, 1e4], 5), blobs(n=42)[1]),
     "more columns than rows": blobs(n=30, features=50),

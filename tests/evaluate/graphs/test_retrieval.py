@@ -7,7 +7,7 @@ import torch
 from graphcl.errors import InputError
 from graphcl.evaluate import rank_queries, retrieval
 from graphcl.evaluate.folds import outer_folds
-from graphcl.evaluate.splits import check_groups_apart, group_split
+from graphcl.evaluate.on_split import check_groups_apart, group_split
 from tests.evaluate.data import blobs
 
 

@@ -22,12 +22,14 @@ from graphcl.config import Config
 from graphcl.datasets import GraphDataset, load_dataset
 from graphcl.errors import MAX_LINE, InputError, one_line, reason
 from graphcl.evaluate import FoldScores
-from graphcl.experiment.build import dry_run, setup_runtime
+from graphcl.evaluate.needs import usual
+from graphcl.experiment.build import setup_runtime, try_settings
 from graphcl.experiment.context import Clock, Context
 from graphcl.experiment.encoder_input import load_arguments
 from graphcl.experiment.fingerprint import KnownData, file_digests, named_files
-from graphcl.experiment.scores import REFERENCES, is_scored, with_usable_evaluation
+from graphcl.experiment.scoring import is_scored, with_usable_evaluation
 from graphcl.experiment.seed import run_seed
+from graphcl.references.rows import without_training
 from graphcl.registry import import_files
 from graphcl.report.summary import environment
 from graphcl.sweep.folder import Records, locked, read_records, unfinished, write_record, write_spec
@@ -192,14 +194,14 @@ def _run(config: Config, clock: Clock, device: torch.device) -> dict[str, Any]:
     (seed,) = config.seeds
     dataset, fingerprint = _load(**load_arguments(config))
     if not is_scored(config, dataset):
-        raise InputError(f"{dataset.name} has groups but no class labels; pass --eval retrieval.")
+        raise InputError(f"{dataset.name} has groups but no class labels; pass --eval {usual('groups')}.")
     data = {"dataset": fingerprint, "files": file_digests(config)}
     clock.lap("load")
     config = with_usable_evaluation(config, dataset)
     if config.trains:
-        dry_run(config, dataset)
+        try_settings(config, dataset)
     # separate cells compute the reference rows, once for each encoder and seed
-    rows = ("trained",) if config.trains else REFERENCES
+    rows = ("trained",) if config.trains else without_training()
     result = run_seed(config, dataset, seed, device, rows=rows, context=Context(workers=config.threads))
     scores = _plain(result.scores)
     record: dict[str, Any] = {"status": "done", "seconds": {**clock.seconds, **result.seconds}, "data": data}

@@ -14,16 +14,17 @@ from graphcl.config.settings import Evaluation
 from graphcl.datasets import load_dataset
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.groups import describe_groups
-from graphcl.distributed.launch import Group, launch
+from graphcl.distributed.launch import Ranks, launch
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores, Summary, best_row, summarise
-from graphcl.experiment.build import dry_run, setup_runtime, warn_of_columns
+from graphcl.evaluate.needs import is_by_copies, usual
+from graphcl.experiment.build import setup_runtime, try_settings, warn_of_columns
 from graphcl.experiment.context import Clock
 from graphcl.experiment.encoder_input import load_arguments
 from graphcl.experiment.record.output import open_output
 from graphcl.experiment.record.run_folder import name_of, new_folder
 from graphcl.experiment.record.tracking import TRACKERS
-from graphcl.experiment.scores import with_usable_evaluation
+from graphcl.experiment.scoring import with_usable_evaluation
 from graphcl.experiment.seed import run_seed
 
 
@@ -71,7 +72,7 @@ class RunResult:
     @property
     def _trained(self) -> list[FoldScores]:
         """Scores of the trained encoder by the first evaluator of labels or groups, one per seed."""
-        rows = next((rows for name, rows in self.scores.items() if name != "instance"), None)
+        rows = next((rows for name, rows in self.scores.items() if not is_by_copies(name)), None)
         if rows is None:
             raise InputError("the graphs have no class labels, so there is no accuracy; use the files in `folder`.")
         scores = rows.get("trained")
@@ -87,36 +88,36 @@ def run(config: Config) -> RunResult:
         InputError: the settings cannot be used.
     """
     clock = Clock()
-    with launch(config.rank_timeout) as group:
-        device = setup_runtime(config, group.local_rank)
-        dataset = _load(config, group)
+    with launch(config.rank_timeout) as ranks:
+        device = setup_runtime(config, ranks.local_rank)
+        dataset = _load(config, ranks)
         clock.lap("load")
-        config = group.broadcast_object(_completed(config, dataset, group) if group.is_main else config)
-        with open_output(config, dataset, device, group, clock.seconds) as output:
-            for seed in group.broadcast_object(output.unfinished):
+        config = ranks.broadcast_object(_completed(config, dataset, ranks) if ranks.is_main else config)
+        with open_output(config, dataset, device, ranks, clock.seconds) as output:
+            for seed in ranks.broadcast_object(output.unfinished):
                 with output.of_seed(seed) as context:
                     result = run_seed(config, dataset, seed, device, rows=output.rows, context=context)
                 output.add(seed, result)  # weights, embeddings, scores
             return RunResult(output.path, output.finish())  # summary and report.html
 
 
-def _load(config: Config, group: Group) -> GraphDataset:
+def _load(config: Config, ranks: Ranks) -> GraphDataset:
     """Load and return the data set; rank 0 loads it first, so that only rank 0 downloads."""
-    if group.is_main:
+    if ranks.is_main:
         if not config.resume:
             new_folder(config.out, name_of(config), create=False)
         for name in config.track:
             TRACKERS[name].library()  # report a missing library before any work
         print(f"loading {config.dataset} ...", flush=True)
     else:
-        group.barrier()
+        ranks.barrier()
     dataset = load_dataset(**load_arguments(config))
-    if group.is_main:
-        group.barrier()
+    if ranks.is_main:
+        ranks.barrier()
     return dataset
 
 
-def _completed(config: Config, dataset: GraphDataset, group: Group) -> Config:
+def _completed(config: Config, dataset: GraphDataset, ranks: Ranks) -> Config:
     """Return the settings adapted to the data set; raise InputError if they do not fit the data set."""
     if config.target and not dataset.scored:
         raise InputError(
@@ -127,7 +128,7 @@ def _completed(config: Config, dataset: GraphDataset, group: Group) -> Config:
         unused = "; --positives group trains on them" if config.positives == "views" else ""
         print(f"groups: {describe_groups(dataset.groups)}{unused}")
     config = config.model_copy(update={"features": dataset.features, **_without_labels(config, dataset)})
-    dry_run(config, dataset, ranks=group.size)
+    try_settings(config, dataset, ranks=ranks.size)
     warn_of_columns(config, dataset)
     return with_usable_evaluation(config, dataset, copies=True)
 
@@ -137,4 +138,4 @@ def _without_labels(config: Config, dataset: GraphDataset) -> dict[str, Any]:
     if dataset.scored or dataset.groups is not None:
         return {}
     one = {} if "seeds" in config.model_fields_set else {"seeds": [0]}
-    return one if dataset.rows == "nodes" else {**one, "eval": ["instance"], "evaluation": Evaluation()}
+    return one if dataset.rows == "nodes" else {**one, "eval": [usual("copies")], "evaluation": Evaluation()}

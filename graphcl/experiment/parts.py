@@ -16,7 +16,8 @@ from graphcl.datasets.dataset import Benchmark, GraphDataset
 from graphcl.datasets.groups import GroupNumbers
 from graphcl.errors import InputError
 from graphcl.evaluate.folds import outer_folds
-from graphcl.evaluate.splits import PARTS, check_groups_apart, group_split
+from graphcl.evaluate.needs import need_of
+from graphcl.evaluate.on_split import PARTS, check_groups_apart, group_split
 
 _PART_NAMES = {"val": "valid", "validation": "valid", **{part: part for part in PARTS}}
 
@@ -74,8 +75,8 @@ def grouped_parts(dataset: GraphDataset) -> dict[str, np.ndarray] | None:
     """Return the rows of the parts `train`, `valid` and `test` of a data set with groups; None without groups.
 
     The parts are those of the graph attribute `part` (train, valid or test; or 0, 1 or 2) if the graphs have it, else
-    those of the benchmark, else random ones, see `graphcl.evaluate.splits.group_split`. They are the same for every run
-    and seed. No group is on two parts, and where the graphs have the attribute `project`, no project.
+    those of the benchmark, else random ones, see `graphcl.evaluate.on_split.group_split`. They are the same for every
+    run and seed. No group is on two parts, and where the graphs have the attribute `project`, no project.
 
     Raises:
         InputError: a `part` is unknown, a group or project is on two parts, or there are too few groups.
@@ -103,8 +104,10 @@ def grouped_parts(dataset: GraphDataset) -> dict[str, np.ndarray] | None:
 
 
 def training_graphs(config: Config, dataset: GraphDataset) -> Tensor | None:
-    """Return the graphs to train on: the training part if groups are scored by retrieval, else None for all."""
-    parts = grouped_parts(dataset) if "retrieval" in config.eval else None
+    """Return the graphs to train on: the training part if groups are scored, else None for all."""
+    if not any(need_of(name, dataset.rows, {"groups"}) for name in config.eval):
+        return None
+    parts = grouped_parts(dataset)
     return None if parts is None else torch.from_numpy(parts["train"])
 
 

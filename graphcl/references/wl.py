@@ -1,8 +1,7 @@
-"""Score retrieval by Weisfeiler-Leman kernels, rows that need no training."""
+"""The rows of Weisfeiler-Leman kernels."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from typing import Any
 
@@ -11,47 +10,52 @@ import torch
 from torch import Tensor
 
 from graphcl.datasets.dataset import GraphDataset
-from graphcl.evaluate import FoldScores
-from graphcl.evaluate.graphs.retrieval import retrieval_on_parts
+from graphcl.evaluate import Kernel
 from graphcl.evaluate.ranking import Similarity
-from graphcl.experiment.split import grouped_parts
 from graphcl.graphs.wl import histogram, refine, unary
 from graphcl.loaders.loader import make_loader
+from graphcl.references.rows import Inputs
+from graphcl.registry import references
 
 DEPTH = 5
 """Largest depth of the colours; the validation part chooses one from 0."""
 
 
-def kernel_scores(dataset: GraphDataset, seed: int) -> dict[str, FoldScores]:
-    r"""Return row -> scores of retrieval by the kernels `wl` and `wl_oa`, for a data set with groups.
+@references.register("wl", label="WL kernel", needs="groups", task="search", place="11")
+def wl(inputs: Inputs) -> Kernel:
+    r"""Return the WL subtree kernel of the graphs in the validation and the test part.
 
     $$s(G_i, G_j) = \frac{k(G_i, G_j)}{\sqrt{k(G_i, G_i) \, k(G_j, G_j)}}$$
 
-    where k is the WL subtree kernel or the WL optimal assignment kernel up to a depth, see `graphcl.graphs.wl`. The
-    first colour of a node is its row of features. The validation part chooses the depth. Edge attributes are not used.
+    where k is the kernel up to a depth, see `graphcl.graphs.wl`. The first colour of a node is its row of features. The
+    validation part chooses the depth. Edge attributes are not used.
     """
-    return {name: dataclasses.replace(score, seed=seed) for name, score in _scores(dataset).items()}
+    return _kernels(inputs.dataset, *_held_out(inputs))[0]
+
+
+@references.register("wl_oa", label="WL-OA kernel", needs="groups", task="search", place="12")
+def wl_oa(inputs: Inputs) -> Kernel:
+    """Return the WL optimal assignment kernel, for the rest like `wl`."""
+    return _kernels(inputs.dataset, *_held_out(inputs))[1]
+
+
+def _held_out(inputs: Inputs) -> tuple[int, ...]:
+    assert inputs.parts is not None
+    return tuple(np.sort(np.concatenate([inputs.parts["valid"], inputs.parts["test"]])).tolist())
 
 
 @functools.lru_cache(maxsize=1)  # equal for all seeds of a run
-def _scores(dataset: GraphDataset) -> dict[str, FoldScores]:
-    parts, group = grouped_parts(dataset), dataset.groups
-    assert parts is not None
-    assert group is not None
-    graphs = np.sort(np.concatenate([parts["valid"], parts["test"]]))
+def _kernels(dataset: GraphDataset, *graphs: int) -> tuple[Kernel, Kernel]:
+    """Return the WL and the WL-OA kernel of the `graphs` with these indices."""
     place = np.full(len(dataset), -1)
-    place[graphs] = np.arange(len(graphs))
-    labels, edge_index, batch = first_colours(dataset, torch.from_numpy(graphs))
+    place[list(graphs)] = np.arange(len(graphs))
+    labels, edge_index, batch = first_colours(dataset, torch.tensor(graphs))
     counts = [histogram(colours, batch) for colours in refine(labels, edge_index, DEPTH)]
-    rows = {"wl": counts, "wl_oa": [unary(each) for each in counts]}
-    return {
-        name: retrieval_on_parts(kernel(columns, place), range(DEPTH + 1), group, parts)
-        for name, columns in rows.items()
-    }
+    return kernel(counts, place), kernel([unary(each) for each in counts], place)
 
 
-def kernel(columns: list[Any], place: np.ndarray) -> Any:
-    """Return the function from a depth, and training rows that it ignores, to the normalised kernel of graphs.
+def kernel(columns: list[Any], place: np.ndarray) -> Kernel:
+    """Return the normalised kernel of graphs; its setting is the depth.
 
     Args:
         columns: sparse matrix `[graphs, columns]` of each depth, whose rows have the kernel as inner product.
@@ -73,7 +77,7 @@ def kernel(columns: list[Any], place: np.ndarray) -> Any:
 
         return similarity
 
-    return of_depth
+    return Kernel(of_depth, range(len(columns)), len(place))
 
 
 def first_colours(dataset: GraphDataset, graphs: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,0 +1,166 @@
+"""Compute and score the rows of a seed, see `graphcl.references.rows`, by the evaluators of its settings."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graphcl.config import Config
+from graphcl.datasets.dataset import GraphDataset
+from graphcl.errors import InputError
+from graphcl.evaluate import FoldScores, Kernel, usable_folds
+from graphcl.evaluate.needs import is_by_copies, need_of, takes, usual
+from graphcl.experiment.build import restricted
+from graphcl.experiment.context import Context, Scores
+from graphcl.experiment.copies import WithCopies, copy_arguments, rank_of_graphs
+from graphcl.experiment.parts import grouped_parts, training_graphs
+from graphcl.loaders.loader import make_loader
+from graphcl.models.calibrate import calibrate
+from graphcl.models.contrastive import ContrastiveModel
+from graphcl.references.rows import Inputs, Row, is_scored_by
+from graphcl.registry import evaluators
+
+EMBED_BATCH = 1024
+"""Graphs in a batch when embedding."""
+_CALIBRATION_SEED = 2**40 + 2**20
+"""Added to a run's seed, so that calibration and training shuffle with different random numbers."""
+
+
+def row_inputs(config: Config, dataset: GraphDataset, model: ContrastiveModel, whole: WithCopies, seed: int) -> Inputs:
+    """Return what the rows of a seed are computed from, before training; `whole` is a loader of `with_copies`."""
+    again = functools.partial(calibrated, config, dataset, model, seed, whole.graphs)
+    by_groups = training_graphs(config, dataset) is not None
+    return Inputs(dataset, whole, model, again, grouped_parts(dataset) if by_groups else None, config.max_degree)
+
+
+def calibrated(
+    config: Config, dataset: GraphDataset, model: ContrastiveModel, seed: int = 0, like: object = None
+) -> ContrastiveModel:
+    """Return a copy of `model` with BatchNorm statistics recomputed over all graphs that the run trains on.
+
+    The batches are shuffled. A loader `like` of the data set shares its tensors, see `make_loader`.
+    """
+    order = torch.Generator().manual_seed(_CALIBRATION_SEED + seed)
+    device = next(model.parameters()).device
+    # `calibrate` weights all batches equally, so a last batch of a few graphs would distort the statistics
+    graphs = training_graphs(config, dataset)
+    n = len(dataset) if graphs is None else len(graphs)
+    size = math.ceil(n / math.ceil(n / EMBED_BATCH))
+    loader = make_loader(dataset, size, True, order, device, config.shuffle_window, like=like)
+    return calibrate(model, restricted(loader, graphs))
+
+
+def score_rows(config: Config, dataset: GraphDataset, rows: Mapping[str, Row], seed: int, context: Context) -> Scores:
+    """Score each of the `rows` with every evaluator; return evaluator -> row -> score, {} if none fits.
+
+    Embeddings have a row for each of the n graphs (or nodes), and may have m more for copies; an evaluator that needs
+    copies scores these only. `context` holds the number of threads of the evaluators, `workers`, and `on_fold`, which
+    is called after every inner fold.
+    """
+    found: Scores = {}
+    for name in config.eval if rows and is_scored(config, dataset) else ():
+        found[name] = {}
+        for row, h in rows.items():
+            copied = isinstance(h, Tensor) and len(h) > dataset.num_rows
+            if is_scored_by(row, evaluators.fact(name, "task")) and (copied or not is_by_copies(name)):
+                report = None if context.on_fold is None else functools.partial(context.on_fold, f"{name}, {row}")
+                found[name][row] = score(config, name, h, dataset, seed, context.workers, report)
+    return found
+
+
+def score(
+    config: Config,
+    name: str,
+    h: Any,
+    dataset: GraphDataset,
+    seed: int = 0,
+    workers: int | None = None,
+    on_fold: Callable[[int, int], object] | None = None,
+) -> FoldScores:
+    """Return the score of a row `h`, an embedding or a `Kernel`, by the evaluator `name`, by the protocol in `config`.
+
+    Raises:
+        InputError: the evaluator returns something else than `FoldScores`.
+    """
+    need = need_of(name, dataset.rows, offered(dataset))
+    if isinstance(h, Kernel) and need == "groups":
+        return dataclasses.replace(_score_kernel(name, h, dataset), seed=seed)
+    given = {"seed": seed, "workers": workers, "on_fold": on_fold, **config.evaluation.model_dump()}
+    given |= _truth(config, dataset, h, seed, need)
+    if on_fold is not None:  # show the row before its first fold ends
+        on_fold(0, config.evaluation.folds * config.evaluation.inner_folds if takes(name, "folds") else 1)
+    rows = h if isinstance(h, Kernel) else h[: dataset.num_rows]
+    found = evaluators[name](rows, **{key: each for key, each in given.items() if takes(name, key)})
+    if not isinstance(found, FoldScores):
+        raise InputError(f"evaluator `{name}` must return FoldScores, got {type(found).__name__}.")
+    return rank_of_graphs(config, dataset, h, seed, found) if need == "copies" else found
+
+
+@functools.lru_cache(maxsize=8)
+def _score_kernel(name: str, kernel: Kernel, dataset: GraphDataset) -> FoldScores:
+    """Return the score of a kernel by groups, which is equal for all seeds."""
+    return evaluators[name](kernel, group=dataset.groups, split=grouped_parts(dataset))
+
+
+def _truth(config: Config, dataset: GraphDataset, h: Any, seed: int, need: str | None) -> dict[str, Any]:
+    """Return the arguments that tell an evaluator what is right, see `graphcl.evaluate.needs.NEEDS`."""
+    if need == "copies":
+        return copy_arguments(config, dataset, h, seed)
+    if need == "groups":
+        return {"group": dataset.groups, "split": grouped_parts(dataset)}
+    return {"y": dataset.y, **(dataset.protocol() if need != "labels" else {})}
+
+
+def offered(dataset: GraphDataset) -> set[str]:
+    """Return what rows of `dataset` can be scored by, keys of `graphcl.evaluate.needs.NEEDS`."""
+    found = {
+        "labels": dataset.labelled and dataset.benchmark is None,
+        "targets": dataset.benchmark is not None,
+        "split": dataset.split is not None,
+        "groups": dataset.groups is not None,
+        "copies": dataset.rows == "graphs",
+    }
+    return {need for need, usable in found.items() if usable}
+
+
+def is_scored(config: Config, dataset: GraphDataset) -> bool:
+    """Return whether rows can be scored: by classes, a benchmark's targets, or as one of the evaluators can."""
+    return dataset.scored or any(need_of(name, dataset.rows, offered(dataset)) for name in config.eval)
+
+
+def with_usable_evaluation(config: Config, dataset: GraphDataset, copies: bool = False) -> Config:
+    """Return the settings with at most as many folds as the smallest class has graphs, with a warning.
+
+    `copies` is whether augmented copies can be drawn, for evaluators that need them.
+
+    Raises:
+        InputError: an evaluator does not fit the data set.
+    """
+    for name in config.eval:
+        if is_by_copies(name) and not (copies and dataset.rows == "graphs"):
+            raise InputError(f"`eval` {name} scores whole graphs in graphcl run only; drop it.")
+    if not is_scored(config, dataset):
+        return config
+    needs = {name: need_of(name, dataset.rows, offered(dataset)) for name in config.eval}
+    for name in (name for name, need in needs.items() if need is None):
+        if dataset.rows == "nodes":
+            why, fitting = "has no train_mask, val_mask and test_mask", "nodes"
+        elif dataset.benchmark is not None:
+            why, fitting = "is scored on its own split", "targets"
+        elif not dataset.labelled:
+            why, fitting = "has groups but no classes", "groups"
+        else:
+            nodes = evaluators.fact(name, "rows") == "nodes"
+            why, fitting = f"has no {'nodes to score' if nodes else 'split of its own'}", "labels"
+        raise InputError(f"`eval` {name} does not fit {dataset.name}, which {why}; pass --eval {usual(fitting)}.")
+    if not any(need == "labels" and takes(name, "folds") for name, need in needs.items()):
+        return config
+    folds, inner = usable_folds(dataset.y, config.evaluation.folds, config.evaluation.inner_folds)
+    evaluation = config.evaluation.model_copy(update={"folds": folds, "inner_folds": inner})
+    return config.model_copy(update={"evaluation": evaluation})

@@ -1,0 +1,15 @@
+"""The row of node labels without edges."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from graphcl.graphs.statistics import bag_of_labels
+from graphcl.references.rows import Inputs
+from graphcl.registry import references
+
+
+@references.register("bag", label="bag of node labels", needs="graphs search", place="03")
+def bag(inputs: Inputs) -> Tensor:
+    """Return the sum of each graph's node features."""
+    return bag_of_labels(inputs.batches)

@@ -1,0 +1,22 @@
+"""The rows of nodes without an encoder: their features, alone and averaged over neighbours."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from graphcl.models.node_gcn import propagate
+from graphcl.references.rows import Inputs
+from graphcl.registry import references
+
+
+@references.register("raw", label="raw features", needs="nodes", place="04")
+def raw(inputs: Inputs) -> Tensor:
+    """Return the features of the nodes."""
+    return torch.cat([batch.x for batch in inputs.batches]).cpu()
+
+
+@references.register("propagated", label="propagated features", needs="nodes", place="05")
+def propagated(inputs: Inputs) -> Tensor:
+    """Return the features after two hops of the normalised adjacency."""
+    return torch.cat([propagate(batch.x, batch.edge_index) for batch in inputs.batches]).cpu()

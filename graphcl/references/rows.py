@@ -1,0 +1,135 @@
+"""Compute and compare the rows of a run: embeddings or kernels that evaluators score, trained ones and references.
+
+A row is a function of `Inputs` that returns an embedding `[n, columns]` or a `Kernel`, registered by
+`graphcl.registry.references.register(name, **facts)`:
+
+- `label`: name in tables; default: the row's name.
+- `needs`: what a run must have, separated by blanks: `graphs` or `nodes`, `smiles`, `groups` to score by, `batchnorm`,
+  `trained`, or a task of one of its evaluators; default: nothing.
+- `task`: the row is scored by the evaluators of this task only, see `graphcl.evaluate.needs`; default: by all.
+- `place`: text that rows are sorted by; default: `50`, behind all other references.
+
+A row that needs `trained` is computed after training; all others are references.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+from torch_geometric.data import Batch
+
+from graphcl.datasets.dataset import GraphDataset
+from graphcl.errors import InputError
+from graphcl.evaluate import FoldScores, Kernel, best_row, paired_gain, summarise
+from graphcl.models.calibrate import has_batchnorm
+from graphcl.models.contrastive import ContrastiveModel
+from graphcl.registry import references
+
+Row = Tensor | Kernel
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What rows are computed from.
+
+    Args:
+        dataset: data set, of n rows.
+        batches: loader of all graphs in the order of the data set, then of augmented copies of some, if any. A row that
+            embeds these batches is scored on the copies too.
+        model: the model before training.
+        calibrate: function that returns a copy of `model` with BatchNorm statistics of all graphs.
+        parts: indices of the graphs in the parts of the split by group; None unless an evaluator scores by groups.
+        max_degree: degrees from this one on are counted together.
+        trained: embeddings of `batches` by the trained encoder; None before training.
+    """
+
+    dataset: GraphDataset
+    batches: Iterable[Batch]
+    model: ContrastiveModel
+    calibrate: Callable[[], ContrastiveModel]
+    parts: Mapping[str, np.ndarray] | None = None
+    max_degree: int = 64
+    trained: Tensor | None = None
+
+    @property
+    def smiles(self) -> tuple[str, ...]:
+        """SMILES of the molecules; empty if the data set has none, is a subset, or RDKit is not installed."""
+        found = self.dataset._data.get("smiles")
+        usable = isinstance(found, list) and self.dataset._indices is None and find_spec("rdkit")
+        return tuple(found) if usable else ()
+
+    def has(self) -> set[str]:
+        """Return the needs of rows that are met."""
+        met = {
+            "smiles": bool(self.smiles),
+            "groups": self.parts is not None,
+            "batchnorm": has_batchnorm(self.model.encoder),
+            "trained": self.trained is not None,
+        }
+        return {self.dataset.rows, *(name for name, usable in met.items() if usable)}
+
+
+def compute_rows(inputs: Inputs, names: Collection[str], tasks: Collection[str]) -> dict[str, Row]:
+    """Compute those of the rows `names` that fit the inputs and the `tasks` of the evaluators; return name -> row.
+
+    Raises:
+        InputError: a row is neither a kernel nor an embedding of all graphs or nodes.
+    """
+    has, found = inputs.has().union(tasks), {}
+    for name in row_labels():
+        needs = f"{references.fact(name, 'needs')} {references.fact(name, 'task')}".split()
+        if name in names and has.issuperset(needs):
+            row = references[name](inputs)
+            n, shape = inputs.dataset.num_rows, list(getattr(row, "shape", ()))
+            if not isinstance(row, Kernel) and (len(shape) != 2 or shape[0] < n):
+                got = f"shape {shape}" if shape else type(row).__name__
+                raise InputError(f"row `{name}` must return an embedding [{n}, columns] or a Kernel, got {got}.")
+            found[name] = row
+    return found
+
+
+def row_labels(names: Iterable[str] | None = None) -> dict[str, str]:
+    """Return name -> label of the rows `names` in the order of tables; default: all that are registered."""
+    order = sorted(references if names is None else names, key=lambda name: (references.fact(name, "place"), name))
+    return {name: references.fact(name, "label") or name for name in order}
+
+
+def without_training() -> tuple[str, ...]:
+    """Return the names of the rows that need no training."""
+    return tuple(name for name in row_labels() if not is_trained(name))
+
+
+def is_trained(name: str) -> bool:
+    """Return whether the row `name` needs training."""
+    return "trained" in references.fact(name, "needs").split()
+
+
+def is_scored_by(name: str, task: str) -> bool:
+    """Return whether evaluators of a task score the row `name`."""
+    return references.fact(name, "task") in ("", task)
+
+
+def compared(rows: Mapping[str, Sequence[FoldScores]]) -> dict[str, Any]:
+    """Return one evaluator's entry in `result.json`: the mean of each row, and two gains of `trained`, if there is one.
+
+    The gains are over `untrained` and over the best row that needs no training. `rows` has one score per row and seed.
+    """
+    best, gains = best_row({name: scores for name, scores in rows.items() if not is_trained(name)}), {}
+    if "trained" in rows:
+        over = {"gain": rows["untrained"], "gain_over_best": rows[best]}
+        gains = {name: vars(paired_gain(rows["trained"], scores)) for name, scores in over.items()}
+    return {
+        "metric": rows[best][0].metric,
+        **{name: vars(summarise(scores)) for name, scores in rows.items()},
+        **gains,
+        "best_reference": best,
+        "per_seed": [
+            {name: vars(score) for name, score in zip(rows, of_seed, strict=True)}
+            for of_seed in zip(*rows.values(), strict=True)
+        ],
+    }
