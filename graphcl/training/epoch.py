@@ -81,6 +81,7 @@ def augmented(
     for batch, sizes in chunks() if chunks else ((batch, None) for batch in loader):
         members = [each.to(device) for each in members_of(batch)]
         view1, view2 = two_views(members, first, second, generator)
+        del batch, members  # a large batch takes as much memory as its views
         ids = graph_ids(loader, number, len(sizes or [0]), device)
         pairs = zip(split(view1, sizes), split(view2, sizes), strict=True) if sizes else [(view1, view2)]
         yield from ((*pair, own) for pair, own in zip(pairs, ids, strict=True))
