@@ -89,9 +89,7 @@ class Relation:
             own = place[negatives[0]]
             negatives = torch.stack([own, negatives[1]])[:, own >= 0]
         weight = None if self.weight is None else self.weight[pairs]
-        found = replace(
-            self, query=self.query[pairs], target=self.target[pairs], weight=weight, negatives=negatives
-        )
+        found = replace(self, query=self.query[pairs], target=self.target[pairs], weight=weight, negatives=negatives)
         found.__dict__["_adjacency"] = self._adjacency
         return found
 
@@ -151,7 +149,7 @@ def _columns(pairs: Sequence[Sequence[Any]], what: str) -> dict[str, list[Any]]:
     rows = [tuple(pair) if isinstance(pair, list | tuple | np.ndarray | Tensor) else (pair,) for pair in pairs]
     for row, pair in enumerate(rows):
         if len(pair) < 2:
-            raise InputError(f"{what}: pair {row} must be (query, target) or (query, target, negative, ...), got {pair}.")
+            raise InputError(f"{what}: pair {row} must be (query, target[, negative, ...]), got {_shown(pair)}.")
     width = max(map(len, rows), default=2)
     names = ["query", "target", *(f"negative {number}" for number in range(1, width - 1))]
     return {name: [row[k] if k < len(row) else None for row in rows] for k, name in enumerate(names)}

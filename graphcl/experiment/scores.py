@@ -36,6 +36,7 @@ from graphcl.experiment.kernels import kernel_scores
 from graphcl.experiment.split import grouped_parts, training_graphs
 from graphcl.graphs.statistics import bag_of_labels, graph_statistics
 from graphcl.loaders.loader import make_loader
+from graphcl.loaders.order import EpochBatches
 from graphcl.models.calibrate import calibrate, has_batchnorm
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.node_gcn import propagate
@@ -110,7 +111,8 @@ def calibrated(
     graphs = training_graphs(config, dataset)
     n = len(dataset) if graphs is None else len(graphs)
     size = math.ceil(n / math.ceil(n / EMBED_BATCH))
-    loader = make_loader(dataset, size, True, order, device, config.shuffle_window, like=like)
+    sampler = EpochBatches(len(dataset), size, True, order, config.shuffle_window)
+    loader = make_loader(dataset, device=device, like=like, batch_sampler=sampler)
     return calibrate(model, restricted(loader, graphs))
 
 

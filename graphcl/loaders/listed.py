@@ -76,10 +76,10 @@ class ListedPairs(EpochBatches):
         check_shard(self.shard, self.batch_size, len(pairs), self.rows)
         self.relation, self.num_graphs = self.relation.of_pairs(pairs), len(pairs)
 
-    def draw(self) -> list[tuple[Tensor, Tensor]]:  # type: ignore[override]
+    def draw(self) -> list[tuple[Tensor, Tensor]]:
         """Draw a new epoch and return this rank's batches, see `current`."""
         bounds = torch.tensor(self._bounds())
-        order = self._by_place() if self._place is not None and self.shuffle else self._order()
+        order = self._order() if self._place is None or not self.shuffle else self._by_place(self._place)
         order, number = order[: bounds[-1]], torch.bucketize(torch.arange(int(bounds[-1])), bounds[1:], right=True)
         for _ in range(_ROUNDS):
             losers = self._losers(order, number).nonzero().flatten()
@@ -91,7 +91,8 @@ class ListedPairs(EpochBatches):
         pairs = order.split(torch.bincount(number, minlength=len(bounds) - 1).tolist())
         negatives = self._negatives(order, number, len(pairs))
         rank, ranks = self.shard
-        self.current, self.ids, self.weights = [], [], None if self.relation.weight is None else []
+        weight, self.current, self.ids = self.relation.weight, [], []
+        self.weights = None if weight is None else []
         for each, others in zip(pairs, negatives, strict=True):
             size = len(each) // ranks
             if size < 2:
@@ -99,17 +100,17 @@ class ListedPairs(EpochBatches):
             own = each[rank * size : (rank + 1) * size]
             self.current.append((self.relation.query[own], torch.cat([self.relation.target[own], others[rank::ranks]])))
             self.ids.append(self.relation.component[self.relation.query[own]])
-            if self.weights is not None:
-                self.weights.append(self.relation.weight[own])
+            if self.weights is not None and weight is not None:
+                self.weights.append(weight[own])
         if not self.current:
             raise InputError("no batch has two pairs per rank that share no positive; list more pairs of other graphs.")
         return self.current
 
-    def _by_place(self) -> Tensor:
-        """Return a random order of the pairs, in blocks of one place; full blocks are first, batches in random order."""
+    def _by_place(self, place: Tensor) -> Tensor:
+        """Return a random order of the pairs, in blocks of one place; batches of full blocks are shuffled."""
         size = max(1, round(self._share * self.batch_size))
         order = torch.randperm(self.num_graphs, generator=self.generator)
-        places, number = self._place[self.relation.query[order]].unique(return_inverse=True)
+        places, number = place[self.relation.query[order]].unique(return_inverse=True)
         members, ptr = group(number, len(places))
         rank = torch.empty_like(number).index_copy_(0, members, torch.arange(len(members)) - ptr[number[members]])
         full = rank < (ptr.diff() // size * size)[number]
@@ -163,4 +164,3 @@ def _find(keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
     """Return the place of each value in the ascending `keys`, and a mask of the values that are in it."""
     at = torch.searchsorted(keys, values).clamp(max=len(keys) - 1)
     return at, keys[at] == values
-

@@ -82,8 +82,11 @@ def augmented(
         members = [each.to(device) for each in members_of(batch)]
         view1, view2 = two_views(members, first, second, generator)
         del batch, members  # a large batch takes as much memory as its views
-        ids = graph_ids(loader, number, len(sizes or [0]), device)
-        pairs = zip(split(view1, sizes), split(view2, sizes), strict=True) if sizes else [(view1, view2)]
+        pairs = [(view1, view2)]
+        if sizes:
+            of_first, of_second = sizes if isinstance(sizes[0], list) else (sizes, sizes)
+            pairs = list(zip(split(view1, of_first), split(view2, of_second), strict=True))
+        ids = graph_ids(loader, number, len(pairs), device)
         yield from ((*pair, own) for pair, own in zip(pairs, ids, strict=True))
         number += len(ids)
 
@@ -104,5 +107,5 @@ def graph_ids(
 
 
 def batches_of_epoch(loader: Iterable[Batch]) -> Sequence[Tensor] | None:
-    """Return the graph indices, `[B]` or `[2, B]`, of each batch of the epoch; None if `loader` has none."""
+    """Return the graph indices of each batch of the epoch, `[B]` or a pair; None if `loader` has none."""
     return getattr(getattr(loader, "batch_sampler", None), "current", None)

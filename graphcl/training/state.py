@@ -276,7 +276,8 @@ class Training:
         if batches := batches_of_epoch(self.loader):
             place += f" of {len(batches)}"
             if number >= self._done_before:
-                graphs = torch.as_tensor(batches[number - self._done_before]).flatten()[:8].tolist()
+                batch = batches[number - self._done_before]
+                graphs = torch.as_tensor(batch[0] if isinstance(batch, tuple) else batch).flatten()[:8].tolist()
                 place += f", graphs {', '.join(map(str, graphs))}, ..."
         return NonFiniteLossError(
             f"{problem} at {place}; try a smaller learning rate, `clip_norm: 1.0`, a larger temperature, or "

@@ -100,7 +100,7 @@ def test_a_star_of_pairs_is_refused():
         ([("a", "b"), ("d", "c")], "several graphs have the id 'd' of `query` in pair 1"),
         ([("a", "b"), ("c", "c")], "pair 1 is graph 'c' with itself"),
         ([("a", "b")], "has 1 pairs; contrasting needs at least two"),
-        (["ab", ("a",)], r"pair 0 must be \(query, target\)"),
+        (["ab", ("a",)], r"pair 0 must be \(query, target\[, negative"),
         ([("a", "b", "c"), ("a", "c")], "a negative of pair 0 is a positive of its query"),
         ({"query": ["a", "b"]}, "has no column 'target'"),
         ({"query": ["a", "b"], "target": ["b", "c"], "weight": [1, float("nan")]}, "weight of pair 1 must be a pos"),
