@@ -53,6 +53,7 @@ class ListedPairs(EpochBatches):
     """
 
     rows = "pairs"
+    weights: list[Tensor] | None
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class ListedPairs(EpochBatches):
             raise InputError(f"`place_share` must be in (0, 1], got {place_share}.")
         self.relation, self._place, self._share = relation, place, place_share
         super().__init__(len(relation.query), batch_size, shuffle, generator, None, shard)
-        self.weights: list[Tensor] | None = None
+        self.total, self.weights = relation.num_queries, None
 
     def restrict_to(self, graphs: Tensor) -> None:
         """Draw only the pairs whose query is one of `graphs`, from the next epoch on; see `EpochBatches`."""

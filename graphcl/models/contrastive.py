@@ -131,14 +131,14 @@ class ContrastiveModel(nn.Module):
         # could disagree on what is large.
         small = ranks.size() == 1 and getattr(self.encoder, "one_pass", True)
         small = small and view1.x.size(0) + view2.x.size(0) < ONE_PASS
-        if "parts" not in self._optional or not (view1.x.is_cuda or small) or self._in_pieces(view1):
+        if "parts" not in self._optional or not (view1.x.is_cuda or small) or self._in_pieces(view2):
             return self.encode(view1), self.encode(view2)
-        parts, graphs = [view1.x.size(0), view2.x.size(0)], view1.num_graphs
-        x, batch = torch.cat([view1.x, view2.x]), torch.cat([view1.batch, view2.batch + graphs])
+        parts, graphs = [view1.x.size(0), view2.x.size(0)], [view1.num_graphs, view2.num_graphs]
+        x, batch = torch.cat([view1.x, view2.x]), torch.cat([view1.batch, view2.batch + graphs[0]])
         edge_index = torch.cat([view1.edge_index, view2.edge_index + parts[0]], dim=1)
         shared = [name for name in ("edge_attr", "edge_weight") if name in view1 and name in view2]
         of_edges = {name: torch.cat([view1[name], view2[name]]) for name in shared}
-        h1, h2 = self._encode(2 * graphs, x, edge_index, batch, parts=parts, **of_edges).split(graphs)
+        h1, h2 = self._encode(sum(graphs), x, edge_index, batch, parts=parts, **of_edges).split(graphs)
         return h1, h2
 
     def project(self, *h: Tensor) -> tuple[Tensor, ...]:

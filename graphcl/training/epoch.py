@@ -10,7 +10,7 @@ from torch import Tensor
 from torch_geometric.data import Batch
 
 from graphcl.augment.transform import Augmentation, two_views
-from graphcl.graphs.batching import members_of, split
+from graphcl.graphs.batching import members_of, split, with_entries
 from graphcl.methods import Method, Outcome
 from graphcl.training.diagnostics import alignment, diagnose, uniformity
 
@@ -86,6 +86,9 @@ def augmented(
         if sizes:
             of_first, of_second = sizes if isinstance(sizes[0], list) else (sizes, sizes)
             pairs = list(zip(split(view1, of_first), split(view2, of_second), strict=True))
+        if weights := getattr(getattr(loader, "batch_sampler", None), "weights", None):
+            of_chunk = zip(pairs, weights[number : number + len(pairs)], strict=True)
+            pairs = [(with_entries(one, "pair_weight", each.to(device)), two) for (one, two), each in of_chunk]
         ids = graph_ids(loader, number, len(pairs), device)
         yield from ((*pair, own) for pair, own in zip(pairs, ids, strict=True))
         number += len(ids)
