@@ -59,6 +59,10 @@ Fraction = Annotated[float, interval("[0, 1]")]
 """A fraction or a probability."""
 Temperature = Annotated[float, interval("[1e-6, inf)")]
 """The temperature (tau in the papers), a divisor of cosine similarities; below 1e-6, float32 would overflow."""
+LEARN = "learn"
+"""Value of a temperature that is a parameter of the module `graphcl.losses.Loss`."""
+LEAST_LEARNED = 0.01
+"""Lower bound of a learned temperature, as in CLIP."""
 Width = Annotated[float, interval("(0, inf]")]
 """The standard deviation of a Gaussian; `inf` gives every value the same weight."""
 Finite = Annotated[float, interval("(-inf, inf)")]
@@ -249,7 +253,7 @@ class Arguments:
     """Validator for the arguments of a function, made from the function's signature.
 
     Only settings are validated. Parameters without a default (`required`) and tensors (`tensors`) are data, which the
-    function checks itself.
+    function checks itself. `problems` also accepts "learn" for a temperature (`learnable`); the function does not.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -259,6 +263,7 @@ class Arguments:
         parameters = inspect.signature(function).parameters
         self.required = [name for name, parameter in parameters.items() if parameter.default is parameter.empty]
         self._tensor = Tensor
+        self.learnable = [name for name, hint in hints.items() if hint == Temperature]
         self.tensors = [name for name in parameters if Tensor in (hints.get(name), *get_args(hints.get(name)))]
         fields: dict[str, Any] = {
             name: (hints.get(name, Any), parameter.default)
@@ -277,8 +282,10 @@ class Arguments:
         """Return one error message per problem with `values` as arguments of the function; an empty list if valid."""
         tensors = [name for name, value in values.items() if isinstance(value, self._tensor)]
         found = [f"`{prefix}{name}` must be a plain value, got a tensor." for name in tensors]
+        given = {name: value for name, value in values.items() if name not in tensors}
+        learned = {name: LEAST_LEARNED for name in self.learnable if isinstance(given.get(name), str)}
         try:
-            self.model.model_validate({name: value for name, value in values.items() if name not in tensors})
+            self.model.model_validate(given | {name: each for name, each in learned.items() if given[name] == LEARN})
         except ValidationError as error:
             found += problems(error, self.model, prefix)
         return found

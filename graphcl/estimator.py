@@ -15,14 +15,14 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from graphcl.arguments import keywords, named_arguments, resembling, to_python
+from graphcl.arguments import keywords, named_arguments, resembling, shown, to_python
 from graphcl.config import TRAINING, Config, make_config
 from graphcl.config.resolve import NAMED
 from graphcl.datasets import GraphDataset, load_dataset
 from graphcl.datasets.groups import with_groups
 from graphcl.datasets.invalid import NoGraphLeftError, kept_rows
 from graphcl.datasets.molecules.table import is_molecules, is_smiles
-from graphcl.errors import InputError
+from graphcl.errors import InputError, InputTypeError
 from graphcl.experiment.build import describe, dry_run, pick_device, warn_of_columns
 from graphcl.experiment.encoder_input import load_for
 from graphcl.experiment.seed import run_seed
@@ -299,7 +299,11 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def _seed(self) -> int:
         if isinstance(self.random_state, int | np.integer):
             return int(self.random_state)
-        return int(check_random_state(self.random_state).randint(2**31))
+        try:
+            return int(check_random_state(self.random_state).randint(2**31))
+        except ValueError:
+            wanted = "a whole number, a RandomState or None"
+            raise InputTypeError(f"`random_state` must be {wanted}, got {shown(self.random_state)}.") from None
 
     def _config(self, seed: int, X: Any, groups: Any = None) -> Config:
         values = {name: to_python(getattr(self, name)) for name in ("loss", "method", "standardise", *_SETTINGS)}

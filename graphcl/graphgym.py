@@ -193,7 +193,10 @@ def _compare(name: str, pred: Tensor, true: Tensor) -> tuple[Tensor, Tensor] | N
     """Return (loss, `pred`), as GraphGym expects of a loss function; None if `model.loss_fun` is not `name`."""
     if cfg.model.loss_fun != name:
         return None
-    return Loss(name, **_plain(cfg.graphcl.loss))(pred, true), pred
+    loss = Loss(name, **_plain(cfg.graphcl.loss))
+    if loss.learns:
+        raise InputError("`graphcl.loss.temperature` must be a number: a loss function of GraphGym has no parameters.")
+    return loss(pred, true), pred
 
 
 def _mean(measure: Any, true: list[Tensor], pred: list[Tensor], task: str) -> float:

@@ -15,6 +15,7 @@ from graphcl.augment.transform import Augmentation, as_augmentation, two_views
 from graphcl.graphs.batching import members_of
 from graphcl.methods import Method, Outcome
 from graphcl.training.epoch import graph_ids, larger, measure
+from graphcl.training.optimiser import parameter_groups
 
 try:
     import lightning.pytorch as pl
@@ -97,4 +98,4 @@ class ContrastiveModule(pl.LightningModule):
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Return an Adam optimiser of the trainable parameters."""
         parameters = [each for each in self.method.parameters() if each.requires_grad]
-        return torch.optim.Adam(parameters, lr=self.lr, weight_decay=self.weight_decay, fused=True)
+        return torch.optim.Adam(parameter_groups(parameters), lr=self.lr, weight_decay=self.weight_decay, fused=True)

@@ -250,7 +250,7 @@ MISTAKES = [
     ({"second": {"name": "node_drop", "ratio": 2.0}}, "`second.ratio` must be in [0, 1), got 2.0."),
     ({"epochs": 1.5}, "`epochs` must be a whole number, got 1.5."),
     ({"random_state": -1}, "`random_state` must be in [0, 4294967296), got -1."),
-    ({"random_state": "x"}, "'x' cannot be used to seed"),
+    ({"random_state": "x"}, "`random_state` must be a whole number, a RandomState or None, got 'x'."),
     ({"encoder": "gine"}, "encoder `gine` needs `edge_attr`, which own lacks; use gin."),
     ({"encoder": 3}, "`encoder` must be a module or a function of the number of columns that returns one, g"),
     ({"encoder": nn.Linear(3, 3)}, "Linear.forward takes no `edge_index` and no `batch`; a graph encoder"),

@@ -150,6 +150,12 @@ def test_mistakes(graphs):
     with fails(match=r"^`loss\.temperature` must be in .*, got -1\.0\.\n`encoder\.widht` is not a known key"):
         gym.Network(3, 2)
     del cfg.graphcl.encoder["widht"], cfg.graphcl.loss["temperature"]
+    cfg.graphcl.loss.temperature = "learn"
+    with fails(
+        match=r"^`graphcl\.loss\.temperature` must be a number: a loss function of GraphGym has no parameters\.$"
+    ):
+        compute_loss(*torch.eye(3).expand(2, 3, 3))
+    del cfg.graphcl.loss["temperature"]
     cfg.model.loss_fun, cfg.graphcl.method.name = "auto", "memory_bank"
     with fails(match=r"^method `memory_bank` needs the indices of a batch's graphs"):
         gym.Network(3, 2)

@@ -146,7 +146,7 @@ def as_array(name: str, values: Tensor | np.ndarray, kinds: str = "biuf", wanted
             values = values.detach().cpu()
             values = values.double() if values.is_floating_point() else values  # NumPy has no bfloat16
         array = np.asarray(values)
-    except (TypeError, ValueError):  # a sparse tensor, or lists of different lengths
+    except (TypeError, ValueError, NotImplementedError):  # a sparse or meta tensor, lists of different lengths
         raise InputTypeError(f"`{name}` must be a dense tensor or array, got {shown(values)}.") from None
     if array.dtype.kind not in kinds:
         raise InputTypeError(f"`{name}` must hold {wanted}, got {array.dtype}.")

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphcl.errors import InputError
+from graphcl.arguments import Count, checked
+from graphcl.errors import InputError, InputTypeError
 from graphcl.evaluate.folds import as_array, embedding, unit_rows
 
 Similarity = Callable[[Tensor, Tensor], Tensor]
@@ -142,26 +143,34 @@ def reranked(first: Similarity, second: Callable[[int, Tensor], Tensor], most: i
     return similarity
 
 
+@checked
 def rank_by(
     similarity: Similarity,
     group: Tensor | np.ndarray,
     queries: Tensor | np.ndarray | None = None,
     candidates: Tensor | np.ndarray | None = None,
-    n: int | None = None,
+    n: Count | None = None,
 ) -> QueryScores:
     """Rank the candidates of every query by any similarity, for example a kernel; see `rank_queries`.
 
     Args:
         similarity: function from the indices of t queries `[t]` and of m candidates `[m]`, which are ascending, to
-            similarities `[t, m]`; equal ones are ties.
+            similarities `[t, m]`, a tensor or an array; equal ones are ties. Infinity is legal: candidates of -inf
+            come last, and tie with each other.
         group: see `rank_queries`, like `queries` and `candidates`.
         n: number of graphs; default: the length of `group`.
+
+    Raises:
+        InputError: as for `rank_queries`, or a similarity is NaN.
 
     Example:
         >>> kernel = torch.tensor([[1.0, 0.2, 0.9], [0.2, 1.0, 0.3], [0.9, 0.3, 1.0]])
         >>> rank_by(lambda one, two: kernel[one][:, two], [5, 5, 6]).values["mrr"]
         tensor([0.5000, 0.5000], dtype=torch.float64)
     """
+    if not callable(similarity):
+        advice = "pass `lambda one, two: kernel[one][:, two]` for a matrix `kernel`"
+        raise InputTypeError(f"`similarity` must be a function of indices, got {type(similarity).__name__}; {advice}.")
     of = group_numbers(group, n)
     asked, pool = (_indices(name, each, len(of)) for name, each in (("queries", queries), ("candidates", candidates)))
     pool = pool.sort().values
@@ -175,12 +184,23 @@ def rank_by(
         raise InputError("no query has a candidate of its own group; groups need two graphs or more.")
     found = []
     for rows in asked.split(max(1, _TILE // len(pool))):
-        scores = similarity(rows, pool).cpu().double()
         itself = rows[:, None] == pool
-        scores = (scores * _RESOLUTION).round_().masked_fill_(itself, -torch.inf)
+        scores = _resolved(similarity(rows, pool), rows, pool, itself).masked_fill_(itself, -torch.inf)
         found.append(expected_figures(scores, (of[rows][:, None] == of[pool]) & ~itself))
     values = {name: torch.cat([each[name] for each in found]) for name in FIGURES}
     return QueryScores(asked, values)
+
+
+def _resolved(found: Tensor | np.ndarray, queries: Tensor, candidates: Tensor, itself: Tensor) -> Tensor:
+    """Return similarities in units of `_RESOLUTION`, finite, as a new tensor; raise InputError if they are invalid."""
+    scores = torch.from_numpy(as_array("similarity", found)).double()
+    if scores.shape != itself.shape:
+        raise InputError(f"`similarity` must return {list(itself.shape)} similarities, got {list(scores.shape)}.")
+    if len(bad := (scores.isnan() & ~itself).nonzero()):
+        query, candidate = int(queries[bad[0, 0]]), int(candidates[bad[0, 1]])
+        raise InputError(f"the similarity of graphs {query} and {candidate} is NaN; use -inf for a pair never to find.")
+    limit = torch.finfo(scores.dtype).max
+    return (scores * _RESOLUTION).round_().clamp_(-limit, limit)
 
 
 def expected_figures(scores: Tensor, relevant: Tensor) -> dict[str, Tensor]:
@@ -259,9 +279,9 @@ def _first_relevant(s: Tensor, g: Tensor, r: Tensor) -> dict[str, Tensor]:
 
 def group_numbers(group: Tensor | np.ndarray, n: int | None) -> Tensor:
     """Return groups numbered from 0, and -1 for none, as int64 on the CPU; raise InputError if `group` is invalid."""
-    if not isinstance(group, Tensor) and np.asarray(group).dtype.kind == "U":
-        group = np.unique(group, return_inverse=True)[1]
-    found = as_array("group", group, "iu", "strings, or whole numbers, -1 for none")
+    found = as_array("group", group, "iuU", "strings, or whole numbers, -1 for none")
+    if found.dtype.kind == "U":
+        found = np.unique(found, return_inverse=True)[1].reshape(found.shape)
     if found.ndim != 1 or len(found) != (len(found) if n is None else n):
         rows = "graph" if n is None else f"of the {n} rows of `h`"
         raise InputError(f"`group` must hold one number for each {rows}, got shape {list(found.shape)}.")

@@ -129,10 +129,10 @@ def on_split(
     from threadpoolctl import threadpool_limits
 
     y = as_array("y", y)
-    if y.ndim != 2 or len(y) != len(z):
+    if y.ndim != 2 or len(y) != len(z) or y.shape[1] < 1:
         raise InputError(f"`y` must be [{len(z)}, tasks], got shape {list(y.shape)}.")
-    if metric not in get_args(MetricName):
-        raise InputError(f"`eval_metric` must be rocauc, ap, acc, rmse or mae, got {metric!r}.")
+    if not isinstance(metric, str) or metric not in get_args(MetricName):
+        raise InputError(f"`eval_metric` must be rocauc, ap, acc, rmse or mae, got {shown(metric)}.")
     known = y[~np.isnan(y)]
     if not np.isfinite(known).all() or (metric not in LOWER and (known != np.trunc(known)).any()):
         wanted = "finite numbers" if metric in LOWER else "whole numbers"

@@ -49,8 +49,8 @@ class CLIP(Method):
         Radford et al., "Learning Transferable Visual Models From Natural Language Supervision", ICML 2021
         (arXiv 2103.00020), section 2.3.
 
-    Differs: the paper learns the temperature, here it is constant; the paper augments by random crops, has no missing
-    cells and no regression.
+    Differs: the paper learns the temperature, here it is constant unless `--loss.temperature learn`; the paper augments
+    by random crops, has no missing cells and no regression.
     """
 
     vectors: Tensor

@@ -73,6 +73,11 @@ class MemoryBank(Method):
     ) -> None:
         super().__init__(model, loss)
         require_arguments(self.loss, ("queue", "symmetric"), "memory_bank")
+        named = self.loss if isinstance(self.loss, Loss) and self.loss.name == "instance_nce" else None
+        self._estimates = named is not None and named.setting("log_z") is None
+        if named is not None and self._estimates and named.learns:
+            rule = "as method `memory_bank` fixes the normaliser, which depends on it"
+            raise InputError(f"`temperature` of loss `instance_nce` must be a number, {rule}; or pass `log_z`.")
         self.num_graphs, self.noise, self.momentum, self.warmup = num_graphs, noise, momentum, warmup
         self.register_buffer("bank", normalize(torch.randn(num_graphs, model.projection)))
         self.log_z: float | None = None
@@ -93,8 +98,7 @@ class MemoryBank(Method):
         z = [at_least_float32(self.model.projector(each)) for each in h]  # to match the dtype of the bank
         entries, drawn, log_z = self.bank[ids], self._draw(generator), self.log_z
         others: dict[str, Any] = {"queue": self.bank[drawn], "ids": ids, "queue_ids": drawn}
-        estimated = isinstance(self.loss, Loss) and self.loss.name == "instance_nce" and self.setting("log_z") is None
-        if estimated and log_z is None and self._visits >= self.warmup * self.num_graphs:
+        if self._estimates and log_z is None and self._visits >= self.warmup * self.num_graphs:
             pairs = compare(z[0].detach(), entries, "queue", False, **others)
             (total,) = pairs.logsumexp(linear(1 / self.setting("temperature")))
             log_z = float(log_mean_exp(pairs, total))

@@ -89,7 +89,7 @@ def effective_rank(h: Tensor) -> Tensor:
     return (torch.special.entr(p).sum(dim=-1).exp() * (values[..., 0] > 0)).where(finite, torch.nan)
 
 
-def coupling(z1: Tensor, z2: Tensor, temperature: float) -> Tensor:
+def coupling(z1: Tensor, z2: Tensor, temperature: float | Tensor) -> Tensor:
     r"""Return the negative-positive-coupling multipliers `[N]` of the anchors, in (0, 1).
 
     $$q_i = 1 - p_i^+$$
@@ -171,7 +171,7 @@ def information(
     }
 
 
-def diagnose(h: Tensor, z1: Tensor, z2: Tensor, temperature: float) -> dict[str, Tensor]:
+def diagnose(h: Tensor, z1: Tensor, z2: Tensor, temperature: float | Tensor) -> dict[str, Tensor]:
     r"""Return scalar diagnostics of a batch by name, with the first views as anchors and the second views as keys.
 
     c is the cosine of an anchor with a negative, and M = N - 1 is the number of its negatives. The weights of an

@@ -57,11 +57,17 @@ def larger(kept: Outcome | None, new: Outcome) -> Outcome:
 
 @torch.no_grad()
 def measure(outcome: Outcome, diagnostics: bool, method: Method) -> dict[str, Tensor]:
-    """Return the metrics of one batch: alignment, uniformity and, with `diagnostics`, the result of `diagnose`."""
+    """Return the metrics of one batch: alignment, uniformity, a learned temperature and the result of `diagnose`.
+
+    The last one only with `diagnostics`.
+    """
     h, z1, z2 = outcome.h[:_ROWS], outcome.z1[:_ROWS], outcome.z2[:_ROWS]
     found = {"alignment": alignment(z1, z2), "uniformity": uniformity(z1)}
+    temperature = method.setting("temperature", 0.2)
+    if isinstance(temperature, Tensor):  # a learned one
+        found["temperature"] = temperature
     if diagnostics:
-        found |= diagnose(h, z1, z2, method.setting("temperature", 0.2))
+        found |= diagnose(h, z1, z2, temperature)
     return found
 
 

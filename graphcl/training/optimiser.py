@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,9 +14,17 @@ from graphcl.training.settings import TrainingSettings
 
 def make_optimizer(settings: TrainingSettings, parameters: Sequence[Tensor]) -> torch.optim.Optimizer:
     """Return Adam, AdamW or SGD with momentum 0.9. `weight_decay` is an L2 penalty, but decoupled in AdamW."""
+    groups = parameter_groups(parameters)
     kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
     more = {"momentum": 0.9} if settings.optimizer == "sgd" else {}
-    return kinds[settings.optimizer](parameters, lr=settings.lr, weight_decay=settings.weight_decay, fused=True, **more)
+    return kinds[settings.optimizer](groups, lr=settings.lr, weight_decay=settings.weight_decay, fused=True, **more)
+
+
+def parameter_groups(parameters: Sequence[Tensor]) -> list[dict[str, Any]]:
+    """Return the parameters as groups of an optimiser; scalars, a learned temperature, have no weight decay."""
+    scalars = [each for each in parameters if each.dim() == 0]
+    rest: list[dict[str, Any]] = [{"params": [each for each in parameters if each.dim()]}]
+    return rest + [{"params": scalars, "weight_decay": 0.0}] * bool(scalars)
 
 
 def rate_factor(step: int, total: int, schedule: str, warmup: float) -> float:

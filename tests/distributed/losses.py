@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from graphcl.distributed import ranks
+from graphcl.losses import Loss
 from graphcl.losses.engine import pairs, tiled, torch_tiles
 from graphcl.registry import losses
 
@@ -108,6 +109,21 @@ def every_variant(name):
                 raise AssertionError(f"{name} with {arguments} and {tensors or 'no tensors'}: {error}") from None
 
 
-CHECKS = {name: partial(every_variant, name) for name in losses}
+def learned_temperature():
+    """Gradients averaged over ranks, on either engine, equal that of one process, for all losses that learn one."""
+    x, given = data()
+    part = slice(SHARD * dist.get_rank(), SHARD * (dist.get_rank() + 1))
+    z = model()(x.flatten(0, 1)).view(2, x.size(1), WIDTH).detach()
+    for name in losses:
+        for engine in ("dense", "tiled") if losses.arguments(name).learnable else ():
+            loss = Loss(name, temperature="learn", engine=engine).double()
+            (wanted,) = torch.autograd.grad(loss(*z, **arguments_of(name, {}, (), given)), loss.log_scale)
+            together = DistributedDataParallel(loss)
+            with ranks.across(dist.group.WORLD):
+                together(*z[:, part], **arguments_of(name, {}, (), given, part)).backward()
+            torch.testing.assert_close(loss.log_scale.grad, wanted, **CLOSE, msg=f"the gradient of {name}, {engine}")
+
+
+CHECKS = {name: partial(every_variant, name) for name in losses} | {"learned temperature": learned_temperature}
 ON_FOUR = ["triplet", "barlow_twins", "dclw", "instance_nce", "moco", "supcon", "vicreg"]
 """Different reductions over ranks; the other losses use these."""

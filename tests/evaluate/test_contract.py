@@ -145,14 +145,17 @@ INVALID = [
     ("h", 1j * H, r"`h` must hold real numbers, got complex128"),
     ("h", torch.eye(12).to_sparse(), r"`h` must be a dense tensor or array, got tensor\("),
     ("h", np.full((12, 1), 1e200), r"`h` must be finite and below 1e150, got 12 of 12 rows that are not"),
+    ("h", torch.eye(12, device="meta"), r"`h` must be a dense tensor or array, got tensor\("),
     ("y", [1, [2]], r"`y` must be a dense tensor or array, got \[1, \[2\]\]"),
     ("split", None, r"`split` must have the parts train, valid and test, got None"),
     ("split", dict.fromkeys(["train", "valid", "test"], 0), r"`split` must have three parts of different graphs"),
+    ("eval_metric", np.array([1, 2]), r"`eval_metric` must be rocauc, ap, acc, rmse or mae, got array\("),
     ("eval_metric", ["acc"], r"`eval_metric` must be rocauc, ap, acc, rmse or mae, got \['acc'\]"),
     ("folds", 1, r"`folds` must be in \[2, 1e9\), got 1"),
     ("inner_folds", 0, r"`inner_folds` must be in \[2, 1e9\), got 0"),
     ("splits", 0, r"`splits` must be in \[1, 1e9\), got 0"),
     ("group", [0.5] * 12, r"`group` must hold strings, or whole numbers, -1 for none, got float64"),
+    ("group", [[1], [2, 3]], r"`group` must be a dense tensor or array, got \[\[1\], \[2, 3\]\]"),
     ("seed", -1, r"`seed` must be in \[0, 4294967296\), got -1"),
     ("grid", (), r"`grid` must hold one value or more, got none"),
     ("grid", (1, -1), r"`grid\.1` must be in \[.*, got -1"),
@@ -177,6 +180,14 @@ def test_every_argument_is_checked(name):
             with pytest.raises(InputError, match=f"^{message}.*$") as caught:
                 ALL[name](**{key: each for key, each in valid.items() if key in taken} | {argument: value})
             assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", SPLIT_EVALUATORS)
+def test_targets_are_a_matrix_with_columns(name):
+    split = dict(zip(["train", "valid", "test"], np.arange(12).reshape(3, 4), strict=True))
+    for y, shape in ((Y, r"\[12\]"), (Y[:, None][:, :0], r"\[12, 0\]"), (1.0, r"\[\]")):
+        with pytest.raises(InputError, match=rf"^`y` must be \[12, tasks\], got shape {shape}\.$"):
+            ALL[name](H, y, split=split, eval_metric="acc")
 
 
 def test_dots_of_equal_rows_are_equal_and_symmetric():

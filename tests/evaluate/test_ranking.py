@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphcl.errors import InputError
+from graphcl.errors import InputError, InputTypeError
 from graphcl.evaluate import ranking
 from graphcl.evaluate.ranking import FIGURES, expected_figures, rank_by, rank_queries, reranked
 
@@ -119,6 +119,35 @@ def test_ranks_by_a_given_similarity():
     unit = torch.from_numpy(h / np.linalg.norm(h, axis=1, keepdims=True))
     given = rank_by(lambda queries, candidates: unit[queries] @ unit[candidates].T, group)
     assert given.percent() == rank_queries(h, group).percent()
+
+
+def test_infinite_similarities_rank_first_and_last():
+    """-inf excludes a candidate that another one can still tie with, but never the query itself."""
+    infinite = np.inf
+    kernel = np.array(
+        [[0, -infinite, 1, -infinite], [-infinite, 0, infinite, 9], [infinite, 9, 0, infinite], [1, 2, 3, np.nan]]
+    )
+    found = rank_by(lambda queries, candidates: kernel[queries][:, candidates], [0, 0, 1, 1])
+    # 0 finds 1 behind 2, tied with 3; 1 finds 0 last; 2 finds 3 tied with 0; 3 finds 2 first
+    assert found.values["mrr"].tolist() == pytest.approx([(1 / 2 + 1 / 3) / 2, 1 / 3, 3 / 4, 1])
+
+
+def test_invalid_similarities():
+    kernel = torch.eye(4)
+    kernel[1, 3] = torch.nan
+    cases = [
+        (lambda one, two: kernel[one][:, two], "the similarity of graphs 1 and 3 is NaN; use -inf for a pair never .*"),
+        (lambda one, _: kernel[one][:, :3], r"`similarity` must return \[4, 4\] similarities, got \[4, 3\]"),
+        (lambda one, _: kernel, r"`similarity` must return \[2, 4\] similarities, got \[4, 4\]"),
+        (lambda one, two: "a", "`similarity` must hold real numbers, got <U1"),
+    ]
+    for number, (similarity, message) in enumerate(cases):
+        with pytest.raises(InputError, match=f"^{message}\\.$"):
+            rank_by(similarity, GROUP, [0, 1] if number == 2 else None)
+    with pytest.raises(InputTypeError, match=r"^`similarity` must be a function of indices, got Tensor; pass `lambda "):
+        rank_by(kernel, GROUP)
+    with pytest.raises(InputError, match=r"^`n` must be a whole number, got 4\.5\.$"):
+        rank_by(cases[0][0], GROUP, n=4.5)
 
 
 def test_a_second_stage_orders_the_first_candidates_only():

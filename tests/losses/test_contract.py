@@ -331,6 +331,26 @@ def test_low_temperature(name):
         check_finite_scalar(bind(name, temperature=1e-6), *draw())
 
 
+@pytest.mark.parametrize("scale", [1e-30, 1e-20, 1.0, 1e13, 1e20, 1e30])
+@each_name
+def test_float32_equals_float64_at_any_scale(name, scale):
+    """Or the rows are refused, for losses of rows that are not scaled to norm 1."""
+    engines = ({"engine": "dense"}, {"engine": "tiled"}) if name in PAIRWISE else ({},)
+    for own, engine in itertools.product(variants(name), engines):
+        loss = partial(bind(name, **own), **engine)
+        views = [z * scale for z in draw()]
+        unscaled = TABLE[name].similarity == "dot" or name == "vicreg" or own == {"normalize": False}
+        if unscaled and scale > (1e4 if name == "vicreg" else 1e14):
+            with pytest.raises(InputError, match=r"^`z1` (must be below 1e\+14, or products .* overflow|is too large)"):
+                loss(*views)
+            continue
+        for got, want in zip(run(loss, *views), run(loss, *(z.double() for z in views)), strict=True):
+            assert bool(want.isfinite().all())
+            # rows below 1e-12 count as zero rows: their cosines are rounding, and mining chooses among ties
+            absolute = 1e-6 if want.dim() == 0 else 1e-12 if scale < 1e-12 else 0.0
+            assert (got - want).norm() <= 1e-4 * want.norm() + absolute, (own, engine)
+
+
 def test_documented():
     for name in NAMES:
         text = inspect.getdoc(losses[name])
@@ -387,6 +407,65 @@ def test_the_module_equals_the_function(name):
     changed = next((own for own in variants(name) if own), {})
     own = needed(name, z1, **changed)  # settings of one call override the fixed ones
     assert torch.equal(Loss(name)(z1, z2, **own, **changed), bind(name, **changed)(z1, z2))
+
+
+LEARNABLE = [name for name in NAMES if losses.arguments(name).learnable]
+
+
+def learned(name, **own):
+    """Return a float64 loss with a learned temperature whose gradient is the derivative of its value."""
+    return Loss(name, temperature="learn", **own, **({"log_z": 1.5} if name == "instance_nce" else {})).double()
+
+
+@pytest.mark.parametrize("name", LEARNABLE)
+def test_the_gradient_of_a_learned_temperature_is_the_derivative(name, monkeypatch):
+    """On both engines, for each choice of the arguments; the reference is the function at a shifted temperature."""
+    monkeypatch.setattr(torch_tiles, "TILE", 4)
+    z1, z2 = draw(dtype=torch.float64)
+    for own in variants(name):
+        if own.get("form") in ("ratio", "released"):  # the gradient of these is not that of their value
+            continue
+        fixed = own | {"engine": "dense"} | ({"log_z": 1.5} if name == "instance_nce" else {})
+        start, step = -math.log(losses.arguments(name).defaults["temperature"]), 1e-5
+        at = [bind(name, **fixed, temperature=math.exp(-start - shift))(z1, z2).item() for shift in (step, 0, -step)]
+        for engine in ("dense", "tiled"):
+            module = learned(name, engine=engine, **own)
+            value = module(z1, z2, **needed(name, z1, **own))
+            value.backward()
+            assert value.item() == pytest.approx(at[1], rel=1e-6)  # the parameter starts in float32
+            assert module.log_scale.grad.item() == pytest.approx((at[0] - at[2]) / (2 * step), rel=1e-5), own
+
+
+def test_a_learned_temperature():
+    """It is the only parameter, stays at 0.01 or above, is shared by `with_settings`, and refused elsewhere."""
+    z1, z2 = draw()
+    module = Loss("infonce", temperature="learn")
+    assert repr(module) == "Loss(infonce, temperature='learn')"
+    assert module.setting("temperature").item() == pytest.approx(0.2)
+    twin = module.with_settings(symmetric=False)
+    assert [*twin.parameters()] == [*module.parameters()] == [module.log_scale]
+    assert [*Loss("infonce").with_settings(temperature="learn").parameters()] == [module.log_scale]
+    assert module(z1, z2, symmetric=False) == twin(z1, z2) == losses["infonce"](z1, z2, symmetric=False)
+    assert module(z1, z2, temperature=0.5) == losses["infonce"](z1, z2, temperature=0.5)
+    with pytest.raises(InputError, match=r"^`symmetric` must be true or false, got 3\.$"):
+        module(z1, z2, symmetric=3)
+    optimizer = torch.optim.SGD(module.parameters(), lr=10.0)  # equal views pull the temperature down
+    for _ in range(20):
+        optimizer.zero_grad()
+        module(z1, z1).backward()
+        optimizer.step()
+    module(z1, z1)
+    assert module.setting("temperature").item() == pytest.approx(0.01, rel=1e-5)
+    module(z1, -z1).backward()
+    assert module.log_scale.grad > 0  # and it can rise again
+    for call in (partial(losses["infonce"], z1, z2), partial(Loss, "alpha_cl")):
+        with pytest.raises(InputError, match=r"^`temperature` must be a number, got 'learn'\.$"):
+            call(temperature="learn")
+    with pytest.raises(InputError, match=r"^`q` must be at most 60 times `temperature`, .* got 0\.7 at 0\.01\.$"):
+        Loss("rince", temperature="learn", q=0.7)
+    copied = pickle.loads(pickle.dumps(module))
+    copied.load_state_dict(module.state_dict())
+    assert copied(z1, z2) == module(z1, z2)
 
 
 # -- messages: the argument, the rule, the value -----------------------------------------------------------------------

@@ -266,6 +266,10 @@ def test_a_log_z_of_the_users_stays_the_users_and_ids_must_be_in_the_bank():
         method.after_step()
     assert method.log_z is None
     assert all(call["log_z"] == 0.7 for call in loss.calls)
+    with pytest.raises(
+        InputError, match=r"^`temperature` of loss `instance_nce` must be a number, as .*; or pass `log_z`\."
+    ):
+        memory_bank(Loss("instance_nce", temperature="learn"))
     for wrong in ([0, N], [0, -1]):
         with pytest.raises(InputError, match=r"^`ids` must be in 0 \.\. 23, got"):
             method(*views_of(DATA, [0, 1], 0), ids=torch.tensor(wrong))

@@ -13,7 +13,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.loader import DataLoader
 
 from graphcl import Identity, InputError, MoCo, NodeDrop, ResidentLoader, TwoViews, embed, load_dataset, random4, train
-from graphcl.losses import infonce
+from graphcl.losses import Loss, infonce
 from graphcl.training.diagnostics import diagnose
 from graphcl.training.loop import NonFiniteLossError
 from tests.methods.small import graphs, make_model
@@ -112,6 +112,17 @@ def test_each_optimizer_is_torchs(kind):
         each.grad = trained.grad
     kind(start.parameters(), lr=0.1, weight_decay=0.5).step()
     torch.testing.assert_close([*ours.parameters()], [*start.parameters()])
+
+
+def test_a_learned_temperature_is_logged_and_has_no_weight_decay():
+    """The L2 penalty would pull it to 1. The reference steps on a copy without a penalty."""
+    for decay in (0.0, 1e6):
+        loss = Loss("infonce", temperature="learn")
+        _, (record,) = run(graphs(16), steps=1, lr=0.1, weight_decay=decay, optimizer="sgd", loss=loss)
+        start = torch.tensor(-math.log(0.2))
+        torch.testing.assert_close(loss.log_scale.detach(), start - 0.1 * loss.log_scale.grad)
+        assert loss.log_scale.grad != 0
+        assert record.diagnostics["temperature"] == pytest.approx(loss.setting("temperature").item())
 
 
 def test_clipping_bounds_the_gradient():

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from graphcl.arguments import Seed, checked
 from graphcl.errors import InputError
-from graphcl.evaluate.folds import embedding, unit_rows
+from graphcl.evaluate.folds import as_array, embedding, unit_rows
 from graphcl.evaluate.graphs.retrieval import standardised
 from graphcl.evaluate.ranking import rank_by
 from graphcl.evaluate.scores import FoldScores
@@ -53,11 +53,11 @@ def instance(
     Reference: Z. Wu et al., "Unsupervised Feature Learning via Non-Parametric Instance Discrimination", CVPR 2018
     (each graph is its own class).
     """
-    rows, others, of = embedding(h), embedding(copies), np.asarray(source)
+    rows, others, of = embedding(h), embedding(copies), as_array("source", source, "iu", "whole numbers")
     n, m = len(rows), len(others)
     if rows.shape[1] != others.shape[1]:
         raise InputError(f"`copies` must have the {rows.shape[1]} columns of `h`, got {others.shape[1]}.")
-    if of.shape != (m,) or of.dtype.kind not in "iu" or not ((of >= 0) & (of < n)).all():
+    if of.shape != (m,) or not ((of >= 0) & (of < n)).all():
         raise InputError(f"`source` must hold the index of one of the {n} rows of `h` for each of the {m} copies.")
     z = torch.from_numpy(unit_rows(standardised(np.concatenate([rows, others]), rows)))
 

@@ -53,7 +53,7 @@ def ogb_forest(
     h = embedding(h)
     parts = split_parts(split, len(h))
     z = np.stack([_codes(column, parts["train"]) for column in h.T], axis=1)
-    threads = max(1, worker_count(workers) // as_array("y", y).shape[-1])
+    threads = max(1, worker_count(workers) // max((1, *as_array("y", y).shape[1:])))
     for count in (max(1, trees // 5), trees):
         found = on_split(z, y, parts, eval_metric, seed, grid, partial(_fit, seed, count, threads), workers)
         grid = [int(found.chosen[0])]

@@ -132,13 +132,15 @@ def pushes(loss: Loss, z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor, Tensor |
     settings = loss.arguments | {"engine": "dense"}
     if loss.setting("negatives") == "queue":  # a snapshot has no queue, so use the other graphs of the batch
         settings["negatives"] = "cross"
+    if loss.learns:
+        settings["temperature"] = loss.setting("temperature")
     pairs, arguments, _ = function.compare(z1.detach(), z2.detach(), **settings)
     if not isinstance(pairs, DensePairs) or pairs.comparison.similarity != "cosine":
         return None
     cosine = pairs.negative.double().requires_grad_()
     pairs.row, pairs.positive = Row(cosine), pairs.positive.double()
     with torch.enable_grad():
-        (gradient,) = torch.autograd.grad(function.terms(pairs, **arguments).sum(), cosine)
+        (gradient,) = torch.autograd.grad(function.formula(pairs, **arguments).sum(), cosine)
     total = gradient.sum(dim=1)
     alive = total > 1e-12  # leave out anchors without a push, whose weights would be 0 / 0
     if not bool(alive.any()):

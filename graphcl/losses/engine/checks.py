@@ -23,15 +23,21 @@ def check_floating(name: str, z: Any) -> None:
         raise InputTypeError(f"`{name}` must be a floating-point tensor, got {got}.")
 
 
-def check_finite(name: str, z: Tensor, whose: str = "") -> None:
-    """Raise NonFiniteInputError if `z` contains NaN or infinity; the message names `name` and `whose`.
+def check_finite(name: str, z: Tensor, whose: str = "", most: float = torch.inf) -> None:
+    """Raise NonFiniteInputError if `z` has NaN or an entry of magnitude `most` or above; name `name` and `whose`.
 
     Tensors on other devices than the CPU are not checked, to avoid a device synchronisation.
     """
     # The sum is a fast filter. It can overflow on finite numbers, so check the entries before raising.
-    if z.device.type == "cpu" and not math.isfinite(float(z.detach().sum())) and not torch.isfinite(z).all():
-        row = int((~torch.isfinite(z)).nonzero()[0][0]) if z.dim() else 0
-        raise NonFiniteInputError(f"`{name}`{whose} is not finite in row {row}.")
+    if z.device.type != "cpu" or (most == torch.inf and math.isfinite(float(z.detach().sum()))):
+        return
+    bad = ~(z.detach().abs() < most)
+    if bad.any():
+        row = int(bad.nonzero()[0][0]) if z.dim() else 0
+        if most == torch.inf or not z.isfinite().all():
+            raise NonFiniteInputError(f"`{name}`{whose} is not finite in row {row}.")
+        rule = f"must be below {most:g}, or products of rows overflow in {z.dtype}"
+        raise NonFiniteInputError(f"`{name}`{whose} {rule}, got {float(z[row].abs().max()):g} in row {row}.")
 
 
 def check_views(z1: Any, z2: Any, finite: bool = True) -> None:
@@ -104,4 +110,4 @@ def check_weight(weight: Any, num_graphs: int) -> None:
 
 
 class NonFiniteInputError(InputError):
-    """Error for NaN or infinity in an input tensor."""
+    """Error for NaN, infinity or too large entries in an input tensor."""

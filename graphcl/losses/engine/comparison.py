@@ -46,6 +46,13 @@ class Comparison:
         """Indices of the views that provide keys; empty if all keys come from the queue."""
         return sorted({keys for key_sets in self.key_sets for keys, mask in key_sets if mask == "diagonal"})
 
+    @property
+    def bound(self) -> float:
+        """Bound on the magnitude of the entries: with larger ones, sums of products could overflow."""
+        if self.similarity == "cosine":
+            return torch.inf
+        return 1e149 if self.sets[0].dtype == torch.float64 else 1e14
+
     def with_keys(self, others: Mapping[int, Tensor], own: bool = True) -> Comparison:
         """Return a copy whose key sets also include rows from other ranks.
 
@@ -80,7 +87,7 @@ class Row:
     """The similarities of T anchors with their negatives, as a matrix.
 
     Args:
-        value: similarities `[T, M]`.
+        value: similarities `[T, M]`; squared distances in float64.
         kept: mask that is True for negatives, `[T, M]`; None if all entries are negatives.
     """
 
@@ -191,16 +198,16 @@ class Pairs(ABC):
 
 
 def similarities(x: Tensor, y: Tensor, similarity: Similarity) -> Tensor:
-    """Return the similarities `[R, C]` of all rows of `x [R, D]` and all rows of `y [C, D]`."""
+    """Return the similarities `[R, C]` of all rows of `x [R, D]` and all rows of `y [C, D]`; distances in float64."""
     if similarity != "squared_distance":
         return x @ y.T
-    # For close rows the squares cancel, so compute in float64. Distances do not depend on the origin, so move it to the
-    # mean of `y`, which reduces the cancellation further.
-    dtype, x, y = x.dtype, x.double(), y.double()
+    # For close rows the squares cancel, and for short ones they underflow, so compute in float64. Distances do not
+    # depend on the origin, so move it to the mean of `y`, which reduces the cancellation further.
+    x, y = x.double(), y.double()
     origin = y.detach().mean(dim=0)
     x, y = x - origin, y - origin
     squares = x.square().sum(dim=1)[:, None] + y.square().sum(dim=1)
-    return (squares - 2 * x @ y.T).clamp(min=0).to(dtype)
+    return (squares - 2 * x @ y.T).clamp(min=0)
 
 
 @dataclass(frozen=True)

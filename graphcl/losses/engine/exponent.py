@@ -19,6 +19,7 @@ from torch import Tensor
 from graphcl.errors import InputError
 
 Coefficients = tuple[float, ...]
+"""Coefficients of a polynomial; those that depend on a learned temperature are scalar tensors."""
 Value = TypeVar("Value", float, Tensor)
 
 
@@ -67,6 +68,29 @@ class Exponent:
         """Coefficients of the derivative of the part `free`, in powers of c - `center`."""
         return tuple(k * value for k, value in enumerate(self.free) if k > 0)
 
+    @property
+    def is_learned(self) -> bool:
+        """Whether a coefficient depends on a learned temperature."""
+        return any(isinstance(each, Tensor) for each in self.free)
+
+    def constant(self) -> Exponent:
+        """Return the exponent with plain numbers as coefficients; waits for the device if the exponent is learned."""
+        if not self.is_learned:
+            return self
+        free = (float(each.detach()) if isinstance(each, Tensor) else each for each in self.free)
+        return Exponent(tuple(free), self.frozen, self.center)
+
+    def varied(self, total: Tensor, mean: Tensor) -> Tensor:
+        r"""Return the logsumexps `total [A]` with a gradient by learned coefficients of degree 0 and 1.
+
+        The derivative by the coefficient of $(c - \text{center})^k$ is the mean of this power with weights e^P. `mean
+        [A]` is the mean of c, see `Pairs.expectation`.
+        """
+        for coefficient, power in zip(self.free, (1.0, mean - self.center), strict=False):
+            if isinstance(coefficient, Tensor):
+                total = total + (coefficient - coefficient.detach()) * power
+        return total
+
     @functools.cached_property
     def is_small(self) -> bool:
         """Whether |P| < 60 on all cosines. A float32 sum of a million terms e^P is then finite."""
@@ -95,7 +119,7 @@ def horner(coefficients: Coefficients, x: Value) -> Value:
     value: float | Value = coefficients[-1] if coefficients else 0.0
     for coefficient in reversed(coefficients[:-1]):
         value = value * x
-        if coefficient:
+        if isinstance(coefficient, Tensor) or coefficient:  # the truth of a tensor would wait for the device
             value = value + coefficient
     if isinstance(x, Tensor) and not isinstance(value, Tensor):
         return torch.full_like(x, value)

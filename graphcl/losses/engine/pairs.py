@@ -119,9 +119,9 @@ def compare(
         seen = range(len(sets)) if ranks.size() == 1 else [*comparison.batch_sets, *range(2, len(sets))]
         for number, name in enumerate(sets):
             if number in seen:
-                check_finite(name, comparison.sets[number])
+                check_finite(name, comparison.sets[number], most=comparison.bound)
         for number, each in others.items():
-            check_finite(f"z{number + 1}", each, " of the other ranks")
+            check_finite(f"z{number + 1}", each, " of the other ranks", comparison.bound)
         if others:
             comparison = comparison.with_keys(others)
         if dense:
@@ -174,13 +174,16 @@ def explicit(
         raise InputTypeError(f"`anchors`, `positives` and `negatives` must have one dtype, got {kinds}.")
     with torch.autocast(anchors.device.type, enabled=False):
         a, p, n = _prepared((anchors, positives, negatives), similarity, normalized)
+        comparison = Comparison((a, p), ((),), similarity)
+        for name, each in (("anchors", a), ("positives", p), ("negatives", n)):
+            check_finite(name, each, most=comparison.bound)
         if n.dim() == 2:
             value = similarities(a, n, similarity)
         elif similarity == "squared_distance":
-            value = (a[:, None] - n).square().sum(dim=2)
+            value = (a[:, None].double() - n).square().sum(dim=2)
         else:
             value = torch.einsum("ad,amd->am", a, n)
-        return DensePairs(Comparison((a, p), ((),), similarity), Row(value))
+        return DensePairs(comparison, Row(value))
 
 
 @checked

@@ -36,6 +36,9 @@ _RESULTS = {
 }
 
 
+_TEMPERATURE = 'divisor of the cosines, >= 1e-6 (tau); "learn" makes it a parameter of the module `Loss`.'
+
+
 def reduce(terms: Tensor, weight: Tensor | None = None, reduction: Reduction = "mean") -> Tensor:
     """Return the mean of `terms [A]`, or `terms` itself if `reduction` is `none`.
 
@@ -72,7 +75,7 @@ def _documented_parameters(function: Callable[..., Tensor | Pairs]) -> _Document
     hints = get_type_hints(function, include_extras=True)
     texts = dict(re.findall(r"^    (\w+): (.+(?:\n     .+)*)$", inspect.getdoc(function) or "", re.MULTILINE))
     if "temperature" in hints:
-        texts.setdefault("temperature", "divisor of the cosines, >= 1e-6 (tau).")
+        texts.setdefault("temperature", _TEMPERATURE)
     parameters = inspect.signature(function).parameters
     return {key: (each.replace(annotation=hints.get(key, Any)), texts.get(key, "")) for key, each in parameters.items()}
 
@@ -178,6 +181,7 @@ def pairwise(
 
 def total(terms: Tensor, pairs: Pairs, given: dict[str, Any]) -> Tensor:
     """Return the loss of the per-anchor `terms [A]`: their mean, or as the shared arguments `given` demand."""
+    terms = terms.to(pairs.positive.dtype)  # squared distances are in float64
     if given["ids"] is not None:
         terms = terms.masked_fill(pairs.isolated, 0.0)
     return reduce(terms, given["weight"], given["reduction"])

@@ -57,7 +57,7 @@ class RingPairs(TiledPairs):
         assert found is not None
         super().__init__(comparison, _Ring(tiles, found))
         self._ranks, self._tiles_of_rank = found, tiles
-        _check(comparison.sets[0], comparison.sets[1], found)
+        _check(comparison, found)
 
     def rows(self, function: RowFunction, *per_anchor: Tensor) -> Tensor:
         """Gather the keys of all ranks and apply `function`, see `Pairs`."""
@@ -156,16 +156,17 @@ class _Transfer:
         return self._received
 
 
-def _check(z1: Tensor, z2: Tensor, group: ranks.Ranks) -> None:
-    """Raise an InputError on all ranks if batch sizes differ or if a view of any rank is not finite."""
+def _check(comparison: Comparison, group: ranks.Ranks) -> None:
+    """Raise an InputError on all ranks if batch sizes differ or if a view of any rank is not finite, or too large."""
+    (z1, z2), bound = comparison.sets[:2], comparison.bound
     group.agree(z1)
     if z1.device.type != "cpu":
         return
-    finite = all(bool(each.isfinite().all()) for each in (z1, z2))
+    finite = all(bool((each.abs() < bound).all()) for each in (z1, z2))
     statistics = group.exchange(torch.tensor([z1.size(0), finite])).tolist()
     group.check_sizes([size for size, _ in statistics])
     for name, each in (("z1", z1), ("z2", z2)):
-        check_finite(name, each)
+        check_finite(name, each, most=bound)
     for rank, (_, finite) in enumerate(statistics):
         if not finite:
-            raise NonFiniteInputError(f"`z1` or `z2` is not finite on rank {rank}.")
+            raise NonFiniteInputError(f"`z1` or `z2` is not finite, or too large, on rank {rank}.")

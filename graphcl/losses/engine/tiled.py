@@ -62,7 +62,13 @@ class TiledPairs(Pairs):
         """Return the logsumexps of the negatives, see `Pairs`."""
         if self.comparison.similarity == "squared_distance":
             return tuple(self.rows(lambda row, e=each: row.logsumexp(e(row.value))) for each in exponents)
-        return tuple(self._sums(exponents, expected=False)[0])
+        constant = tuple(each.constant() for each in exponents)
+        totals = self._sums(constant, expected=False)[0]
+        if not any(each.is_learned for each in exponents):
+            return tuple(totals)
+        with torch.no_grad():
+            means = self._sums(constant, expected=True)[1]
+        return tuple(each.varied(*sums) for each, *sums in zip(exponents, totals, means, strict=True))
 
     def expectation(self, exponent: Exponent) -> tuple[Tensor, Tensor]:
         """Return weighted means and logs of the sums of weights, see `Pairs.expectation`."""

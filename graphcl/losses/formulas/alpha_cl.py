@@ -1,18 +1,19 @@
 """alpha-CL-direct: negatives weighted by a given function of their distance (Tian 2022)."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
-from graphcl.arguments import NonNegative, Temperature
+from graphcl.arguments import NonNegative, interval
 from graphcl.losses.engine.pairwise import Exponent, Pairs, pairwise
+
+Scale = Annotated[float, interval("[1e-6, inf)")]
+"""A temperature that cannot be learned: the loss has no gradient by it, as its weights are detached."""
 
 
 @pairwise("alpha_cl")
-def alpha_cl(
-    pairs: Pairs, *, temperature: Temperature = 0.5, power: Literal[2, 4] = 4, epsilon: NonNegative = 0.0
-) -> Tensor:
+def alpha_cl(pairs: Pairs, *, temperature: Scale = 0.5, power: Literal[2, 4] = 4, epsilon: NonNegative = 0.0) -> Tensor:
     r"""Compute alpha-CL-direct: negatives weighted by a decreasing function of their distance.
 
     $$L_i = \sum_j \alpha_{ij} (c_{ij} - c_i^+), \qquad \alpha_{ij} = \frac{w_{ij}}{\sum_k w_{ik} + \epsilon M}, \qquad
