@@ -21,7 +21,7 @@ from graphcl.experiment.parts import training_graphs
 from graphcl.graphs.columns import Scale, warn_of_scales
 from graphcl.loaders.loader import make_loader
 from graphcl.loaders.neighbours import NeighbourLoader
-from graphcl.loaders.order import Shard, check_shard
+from graphcl.loaders.order import WHOLE, EpochBatches, Shard, check_shard
 from graphcl.loaders.pairs import EpochPairs, segments
 from graphcl.losses import Loss
 from graphcl.losses.engine.checks import NonFiniteInputError
@@ -173,9 +173,20 @@ def training_loader(
     """
     if config.neighbours:
         return NeighbourLoader(dataset, config.neighbours, config.batch_size, generator, device)
-    window, pairs = config.shuffle_window, pair_settings(config, dataset)
-    loader = make_loader(dataset, config.batch_size, True, generator, device, window, shard, **pairs)
-    return restricted(loader, training_graphs(config, dataset))
+    sampler = training_sampler(config, dataset, config.batch_size, generator, shard)
+    return make_loader(dataset, device=device, batch_sampler=sampler)
+
+
+def training_sampler(
+    config: Config, dataset: GraphDataset, size: int, generator: torch.Generator, shard: Shard = WHOLE
+) -> EpochBatches:
+    """Return the sampler of batches of `size` graphs or pairs that a run trains on."""
+    order = size, True, generator, config.shuffle_window, shard
+    pairs = pair_settings(config, dataset)
+    sampler = EpochPairs(pairs["groups"], *order, pairs["singles"]) if pairs else EpochBatches(len(dataset), *order)
+    if (graphs := training_graphs(config, dataset)) is not None:
+        sampler.restrict_to(graphs)
+    return sampler
 
 
 def restricted(loader: Any, graphs: Tensor | None) -> Any:

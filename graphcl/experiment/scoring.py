@@ -21,6 +21,7 @@ from graphcl.experiment.context import Context, Scores
 from graphcl.experiment.copies import WithCopies, copy_arguments, rank_of_graphs
 from graphcl.experiment.parts import grouped_parts, training_graphs
 from graphcl.loaders.loader import make_loader
+from graphcl.loaders.order import EpochBatches
 from graphcl.models.calibrate import calibrate
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.references.rows import Inputs, Row, is_scored_by
@@ -52,7 +53,8 @@ def calibrated(
     graphs = training_graphs(config, dataset)
     n = len(dataset) if graphs is None else len(graphs)
     size = math.ceil(n / math.ceil(n / EMBED_BATCH))
-    loader = make_loader(dataset, size, True, order, device, config.shuffle_window, like=like)
+    sampler = EpochBatches(len(dataset), size, True, order, config.shuffle_window)
+    loader = make_loader(dataset, device=device, like=like, batch_sampler=sampler)
     return calibrate(model, restricted(loader, graphs))
 
 

@@ -15,8 +15,8 @@ from graphcl.experiment import scoring
 from graphcl.experiment.build import training_loader
 from graphcl.experiment.parts import grouped_parts, training_graphs
 from graphcl.graphs.wl import histogram, refine, unary
-from graphcl.loaders.loader import make_loader
 from graphcl.loaders.order import WHOLE
+from graphcl.loaders.pairs import EpochPairs
 from graphcl.references.rows import Inputs
 from graphcl.references.wl import first_colours, kernel, wl, wl_oa
 
@@ -66,16 +66,16 @@ def test_pairs_are_drawn_from_the_training_part_too(singles):
     train = torch.from_numpy(grouped_parts(data)["train"])
     alone = train[3:]  # three graphs of the first two groups are left out, so that one member is single
     order = torch.Generator().manual_seed(0)
-    loader = make_loader(data, 8, True, order, groups=data.groups, singles=singles)
-    loader.batch_sampler.restrict_to(alone)
+    sampler = EpochPairs(data.groups, 8, True, order, singles=singles)
+    sampler.restrict_to(alone)
     for _ in range(3):
-        pairs = torch.cat(loader.batch_sampler.draw(), dim=1)
+        pairs = torch.cat([torch.stack(pair) for pair in sampler.draw()], dim=1)
         assert pairs.shape == (2, len(train) // 2 - (1 if singles == "views" else 2))
         assert torch.isin(pairs, alone).all()
         assert torch.equal(*data.groups[pairs])
         assert int((pairs[0] == pairs[1]).sum()) == (singles == "views")
     with pytest.raises(InputError, match="training on pairs needs at least two groups"):
-        loader.batch_sampler.restrict_to(train[:2])
+        sampler.restrict_to(train[:2])
 
 
 def test_a_given_part_and_project():

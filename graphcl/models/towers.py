@@ -1,0 +1,75 @@
+"""The model of two kinds of graphs: one encoder for queries and another for targets, into one space."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from torch import Tensor, nn
+from torch_geometric.data import Batch
+
+from graphcl.arguments import ProjectorName
+from graphcl.models.contrastive import ContrastiveModel
+from graphcl.models.interface import accepts
+from graphcl.models.projector import make_projector
+
+Role = Literal["query", "target"]
+"""Role of a graph in a pair."""
+
+
+class Tower(nn.Module):
+    """A graph encoder and its projector, as one encoder whose embeddings are the projections `[B, D]`.
+
+    Embeddings of two encoders are comparable only after their projectors, so a tower keeps its projector.
+
+    Args:
+        encoder: module that returns embeddings `[B, H]` and has the attribute `out_channels`, H.
+        projection: D, width of the projections.
+        projector: form of the projector, see `make_projector`.
+    """
+
+    def __init__(self, encoder: nn.Module, projection: int, projector: ProjectorName = "mlp") -> None:
+        super().__init__()
+        self.encoder, self.out_channels = encoder, projection
+        self.projector = make_projector(int(encoder.out_channels), projection, projector)  # type: ignore[arg-type]
+        self._optional = [name for name in ("size", "edge_attr", "edge_weight") if accepts(encoder, name)]
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None, **known: Any) -> Tensor:
+        """Return the projections `[B, D]`; arguments as for the encoder."""
+        return self.projector(
+            self.encoder(x, edge_index, batch=batch, **{name: known.get(name) for name in self._optional})
+        )
+
+
+class TwoTowers(ContrastiveModel):
+    """A `ContrastiveModel` of queries, with a second model of targets that may have other node and edge columns.
+
+    Args:
+        query: encoder of the first view.
+        target: encoder of the second view.
+        projection: D, width of the space of both; default: the width of `query`.
+        projector: form of both projectors.
+
+    Attributes:
+        target: model of the targets.
+
+    Example:
+        >>> from graphcl.models.gin import GIN
+        >>> model = TwoTowers(GIN(7, hidden_channels=16), GIN(3, hidden_channels=32), projection=8)
+        >>> model.width, model.role("target").width
+        (8, 8)
+    """
+
+    def __init__(
+        self, query: nn.Module, target: nn.Module, projection: int | None = None, projector: ProjectorName = "mlp"
+    ) -> None:
+        width = projection or int(query.out_channels)  # type: ignore[arg-type]
+        super().__init__(Tower(query, width, projector), projector="none")
+        self.target = ContrastiveModel(Tower(target, width, projector), projector="none")
+
+    def encode_views(self, view1: Batch, view2: Batch) -> tuple[Tensor, Tensor]:
+        """Return the embeddings `[B, D]` of queries and targets."""
+        return self.encode(view1), self.target.encode(view2)
+
+    def role(self, role: Role) -> ContrastiveModel:
+        """Return the model of queries or of targets."""
+        return self if role == "query" else self.target
