@@ -14,6 +14,9 @@ from torch import Tensor
 from graphcl.errors import InputError, one_line
 from graphcl.graphs.segment import group, ranges, repeat
 
+_MOST_PAIRS = 10**8
+"""Largest number of pairs that groups are listed as."""
+
 
 @dataclass(frozen=True)
 class Relation:
@@ -52,6 +55,13 @@ class Relation:
     def shift(self) -> int:
         """Node of target 0."""
         return 0 if self.num_targets is None else self.num_queries
+
+    @functools.cached_property
+    def targets(self) -> Tensor:
+        """Nodes that are searched for a query's targets: the data set of targets, or the targets of all pairs."""
+        if self.num_targets is None:
+            return self.target.unique()
+        return torch.arange(self.num_queries, self.num_nodes)
 
     @property
     def num_nodes(self) -> int:
@@ -92,6 +102,27 @@ class Relation:
         found = replace(self, query=self.query[pairs], target=self.target[pairs], weight=weight, negatives=negatives)
         found.__dict__["_adjacency"] = self._adjacency
         return found
+
+
+def relation_of_groups(groups: Tensor) -> Relation:
+    """Return all pairs of graphs of the same group; `groups [n]` has -1 for no group.
+
+    Raises:
+        InputError: there are more than 10^8 pairs, as of groups that are classes.
+
+    Example:
+        >>> relation_of_groups(torch.tensor([4, 4, -1, 7, 4])).nodes
+        tensor([[0, 0, 1],
+                [1, 4, 4]])
+    """
+    order = groups.argsort(stable=True)
+    order = order[groups[order] >= 0]
+    sizes = groups[order].unique_consecutive(return_counts=True)[1]
+    after = repeat(sizes.cumsum(0), sizes) - torch.arange(len(order)) - 1  # later members of the same group
+    if int(after.sum()) > _MOST_PAIRS:
+        raise InputError(f"the groups have {int(after.sum())} pairs; list those to train on, or leave out `batch_by`.")
+    first = torch.arange(len(order))
+    return Relation(order[repeat(first, after)], order[ranges(first + 1, after)], len(groups))
 
 
 def make_relation(

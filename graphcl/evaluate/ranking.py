@@ -137,6 +137,7 @@ def rank_by(
     queries: Tensor | np.ndarray | None = None,
     candidates: Tensor | np.ndarray | None = None,
     n: Count | None = None,
+    place: Tensor | None = None,
 ) -> QueryScores:
     """Rank the candidates of every query by any similarity, for example a kernel; see `rank_queries`.
 
@@ -146,6 +147,7 @@ def rank_by(
             come last, and tie with each other.
         group: see `rank_queries`, like `queries` and `candidates`.
         n: number of graphs; default: the length of `group`.
+        place: place of each graph `[n]`, whole numbers; a query then has the candidates of its place only.
 
     Raises:
         InputError: as for `rank_queries`, or a similarity is NaN.
@@ -161,6 +163,9 @@ def rank_by(
     of = group_numbers(group, n)
     asked, pool = (_indices(name, each, len(of)) for name, each in (("queries", queries), ("candidates", candidates)))
     pool = pool.sort().values
+    if place is not None:  # relevant are candidates of the query's group and place
+        joint = torch.stack([of, place]).unique(dim=1, return_inverse=True)[1]
+        of = joint.where(of >= 0, -1)
     # relevant candidates of each group, to leave out queries without one
     known, count = of[pool][of[pool] >= 0].unique(return_counts=True)
     relevant = torch.zeros(int(of.max()) + 1 if len(of) else 0, dtype=torch.long)
@@ -172,7 +177,8 @@ def rank_by(
 
     def masks(rows: Tensor) -> tuple[Tensor, Tensor]:
         itself = rows[:, None] == pool
-        return (of[rows][:, None] == of[pool]) & ~itself, itself
+        elsewhere = itself if place is None else itself | (place[rows][:, None] != place[pool])
+        return (of[rows][:, None] == of[pool]) & ~itself, elsewhere
 
     return _ranked(similarity, asked, pool, masks)
 

@@ -19,7 +19,7 @@ from graphcl.evaluate.needs import is_by_copies, need_of, takes, usual
 from graphcl.experiment.build import restricted
 from graphcl.experiment.context import Context, Scores
 from graphcl.experiment.copies import WithCopies, copy_arguments, rank_of_graphs
-from graphcl.experiment.parts import grouped_parts, training_graphs
+from graphcl.experiment.parts import grouped_parts, places, training_graphs
 from graphcl.loaders.loader import make_loader
 from graphcl.loaders.order import EpochBatches
 from graphcl.models.calibrate import calibrate
@@ -92,7 +92,7 @@ def score(
     """
     need = need_of(name, dataset.rows, offered(dataset))
     if isinstance(h, Kernel) and need == "groups":
-        return dataclasses.replace(_score_kernel(name, h, dataset), seed=seed)
+        return dataclasses.replace(_score_kernel(name, h, dataset, config.evaluation.within), seed=seed)
     given = {"seed": seed, "workers": workers, "on_fold": on_fold, **config.evaluation.model_dump()}
     given |= _truth(config, dataset, h, seed, need)
     if on_fold is not None:  # show the row before its first fold ends
@@ -105,9 +105,17 @@ def score(
 
 
 @functools.lru_cache(maxsize=8)
-def _score_kernel(name: str, kernel: Kernel, dataset: GraphDataset) -> FoldScores:
-    """Return the score of a kernel by groups, which is equal for all seeds."""
-    return evaluators[name](kernel, group=dataset.groups, split=grouped_parts(dataset))
+def _score_kernel(name: str, kernel: Kernel, dataset: GraphDataset, within: str | None) -> FoldScores:
+    """Return the score of a kernel by groups or pairs, which is equal for all seeds."""
+    given = _relevance(within, dataset)
+    return evaluators[name](kernel, **{key: each for key, each in given.items() if takes(name, key)})
+
+
+def _relevance(within: str | None, dataset: GraphDataset) -> dict[str, Any]:
+    """Return which rows belong together, the split that keeps them together, and where each is searched."""
+    relation = dataset.relation
+    by = {"group": dataset.groups} if relation is None else {"pairs": relation.nodes, "targets": relation.targets}
+    return {**by, "place": places(dataset, within, "evaluation.within"), "split": grouped_parts(dataset)}
 
 
 def _truth(config: Config, dataset: GraphDataset, h: Any, seed: int, need: str | None) -> dict[str, Any]:
@@ -115,7 +123,7 @@ def _truth(config: Config, dataset: GraphDataset, h: Any, seed: int, need: str |
     if need == "copies":
         return copy_arguments(config, dataset, h, seed)
     if need == "groups":
-        return {"group": dataset.groups, "split": grouped_parts(dataset)}
+        return _relevance(config.evaluation.within, dataset)
     return {"y": dataset.y, **(dataset.protocol() if need != "labels" else {})}
 
 

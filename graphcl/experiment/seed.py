@@ -32,6 +32,7 @@ from graphcl.evaluate import FoldScores
 from graphcl.experiment.build import column_scales, make_augmentations, make_method, make_model, training_loader
 from graphcl.experiment.context import Context, Scores
 from graphcl.experiment.copies import with_copies
+from graphcl.experiment.mining import hard_negatives
 from graphcl.experiment.scoring import EMBED_BATCH, calibrated, is_scored, row_inputs, score_rows
 from graphcl.loaders.loader import make_loader
 from graphcl.models.contrastive import ContrastiveModel
@@ -118,6 +119,7 @@ def run_seed(
                 scored = score_rows(config, dataset, {"trained": now}, seed, context)
                 epoch_scores[epoch.epoch] = {name: row["trained"] for name, row in scored.items()}
 
+    mine = hard_negatives(config, dataset, model, whole, batches)
     with context.training(method, seed, device):
         history = train(
             synchronise(method) if config.sync_batchnorm else method,
@@ -125,7 +127,7 @@ def run_seed(
             first,
             second,
             generator=generator,
-            callbacks=[context.on_epoch, score_epoch],
+            callbacks=[context.on_epoch, score_epoch, mine],
             checkpoints=context.checkpoints,
             **config.training(),
         )

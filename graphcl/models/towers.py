@@ -66,6 +66,12 @@ class TwoTowers(ContrastiveModel):
         super().__init__(Tower(query, width, projector), projector="none")
         self.target = ContrastiveModel(Tower(target, width, projector), projector="none")
 
+    def encode(self, batch: Batch, edge_weight: Tensor | None = None) -> Tensor:
+        """Return the embeddings `[B, D]`; of a batch whose attribute `role` is "target", by the model of targets."""
+        if batch.get("role") == "target":
+            return self.target.encode(batch, edge_weight)
+        return super().encode(batch, edge_weight)
+
     def encode_views(self, view1: Batch, view2: Batch) -> tuple[Tensor, Tensor]:
         """Return the embeddings `[B, D]` of queries and targets."""
         return self.encode(view1), self.target.encode(view2)

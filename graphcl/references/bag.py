@@ -9,7 +9,7 @@ from graphcl.references.rows import Inputs
 from graphcl.registry import references
 
 
-@references.register("bag", label="bag of node labels", needs="graphs search", place="03")
+@references.register("bag", label="bag of node labels", needs="graphs columns search", place="03")
 def bag(inputs: Inputs) -> Tensor:
     """Return the sum of each graph's node features."""
     return bag_of_labels(inputs.batches)

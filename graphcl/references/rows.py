@@ -4,8 +4,8 @@ A row is a function of `Inputs` that returns an embedding `[n, columns]` or a `K
 `graphcl.registry.references.register(name, **facts)`:
 
 - `label`: name in tables; default: the row's name.
-- `needs`: what a run must have, separated by blanks: `graphs` or `nodes`, `smiles`, `groups` to score by, `batchnorm`,
-  `trained`, or a task of one of its evaluators; default: nothing.
+- `needs`: what a run must have, separated by blanks: `graphs` or `nodes`, `columns` that queries and targets share,
+  `smiles`, `groups` to score by, `batchnorm`, `trained`, or a task of one of its evaluators; default: nothing.
 - `task`: the row is scored by the evaluators of this task only, see `graphcl.evaluate.needs`; default: by all.
 - `place`: text that rows are sorted by; default: `50`, behind all other references.
 
@@ -67,8 +67,9 @@ class Inputs:
         """Return the needs of rows that are met."""
         met = {
             "smiles": bool(self.smiles),
+            "columns": self.dataset.targets is None or self.dataset.num_features == self.dataset.targets.num_features,
             "groups": self.parts is not None,
-            "batchnorm": has_batchnorm(self.model.encoder),
+            "batchnorm": self.dataset.targets is None and has_batchnorm(self.model.encoder),
             "trained": self.trained is not None,
         }
         return {self.dataset.rows, *(name for name, usable in met.items() if usable)}

@@ -9,7 +9,7 @@ from graphcl.references.rows import Inputs
 from graphcl.registry import references
 
 
-@references.register("statistics", label="graph statistics", needs="graphs", place="02")
+@references.register("statistics", label="graph statistics", needs="graphs columns", place="02")
 def statistics(inputs: Inputs) -> Tensor:
     """Return sizes and histograms of each graph, see `graphcl.graphs.statistics.graph_statistics`."""
     found = graph_statistics(inputs.batches, inputs.max_degree)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence, Sized
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -219,6 +220,7 @@ class Training:
                 "metrics": metrics,
             },
             "generators": ranks.all_gather_object(self._generators.state()),
+            "negatives": getattr(self._relation(), "negatives", None),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -243,6 +245,9 @@ class Training:
         for parameter, found in self._optimiser.state.items():
             if any(isinstance(each, Tensor) and each.shape not in (parameter.shape, ()) for each in found.values()):
                 raise InputError("the optimiser's state does not fit the weights")
+        if (relation := self._relation()) is not None:
+            sampler: Any = self.loader.batch_sampler  # type: ignore[attr-defined]
+            sampler.relation = replace(relation, negatives=state["negatives"])
         self.history = [Epoch(**each) for each in state["history"]]
         self.epoch, self.steps, unfinished = state["epoch"], state["steps"], state["unfinished"]
         self._done, self._earlier = unfinished["done"], (unfinished["losses"], unfinished["metrics"])
@@ -259,6 +264,10 @@ class Training:
         if self._done and self._done != batches and ranks.rank() == 0:
             place = f"resumed within epoch {self.epoch + 1}, after step {self._done}"
             warn_of_new_draws(place, "the other steps of this epoch use a new order and new views")
+
+    def _relation(self) -> Any:
+        """Return the pairs that the loader draws from, whose negatives may be mined anew; None of other loaders."""
+        return getattr(getattr(self.loader, "batch_sampler", None), "relation", None)
 
     def _fixed_settings(self) -> dict[str, Any]:
         """Return the settings that must not change when training resumes."""
