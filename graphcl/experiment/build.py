@@ -33,7 +33,7 @@ from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.interface import OwnEncoder, accepts, make_encoder, own_encoder, takes_categories
 from graphcl.models.nodes import MODELS
 from graphcl.models.saved import EncoderDescription, EncoderName, read_encoder
-from graphcl.models.towers import TwoTowers
+from graphcl.models.towers import Tower, TwoTowers
 from graphcl.registry import encoders, methods
 from graphcl.system.memory import total_memory
 from graphcl.system.optional import import_neighbor_loader
@@ -309,21 +309,34 @@ def describe(
     config: Config, dataset: GraphDataset, model: ContrastiveModel, encoder: OwnEncoder | None = None
 ) -> EncoderDescription:
     """Return the description that is saved with the weights of `model`; for other arguments, see `make_model`."""
-    if encoder is None:
-        name = EncoderName(name=config.encoder["name"], arguments=arguments_of(config.encoder))
-    else:
-        name = EncoderName(name=type(model.encoder).__name__)
+    separate = isinstance(model, TwoTowers)
+    own = config.encoder if encoder is None else {"name": type(model.encoder).__name__}
+    found = _describe(config, own, dataset, model, named=encoder is None)
+    if not separate:
+        return found
+    targets = dataset.targets or dataset
+    target = _describe(config, config.target_encoder, targets, model.target, named=encoder is None)
+    return found.model_copy(update={"target": target})
+
+
+def _describe(
+    config: Config, spec: Mapping[str, Any], dataset: GraphDataset, model: ContrastiveModel, named: bool
+) -> EncoderDescription:
+    """Return the description of one encoder, `spec` if it is `named`, without that of the targets' encoder."""
+    tower = isinstance(model.encoder, Tower)
+    module = model.encoder.encoder if isinstance(model.encoder, Tower) else model.encoder
     return EncoderDescription(
-        encoder=name,
+        encoder=EncoderName(name=spec["name"], arguments=arguments_of(spec) if named else None),
         in_channels=dataset.num_features,
         out_channels=model.width,
-        edge_dim=(dataset.num_edge_features or None) if accepts(model.encoder, "edge_attr") else None,
+        edge_dim=(dataset.num_edge_features or None) if accepts(module, "edge_attr") else None,
         dataset=dataset.name,
         features=cast(Any, dataset.features),  # a `str` in `dataset`, a `Literal` in the description
         max_degree=config.max_degree,
         label_columns=dataset.num_features - dataset.degree_columns if "labels" in dataset.features else 0,
         scales=column_scales(config, dataset, model),
         settings=config.model_dump(include={*TRAINING, "standardise", "tu_features"}),
+        tower=config.projector if tower else None,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 from torch import Tensor, nn
@@ -40,6 +41,11 @@ class Tower(nn.Module):
         )
 
 
+def make_tower(make: Callable[[], nn.Module], projection: int, projector: ProjectorName) -> Tower:
+    """Return the tower of the encoder that `make` returns."""
+    return Tower(make(), projection, projector)
+
+
 class TwoTowers(ContrastiveModel):
     """A `ContrastiveModel` of queries, with a second model of targets that may have other node and edge columns.
 
@@ -58,6 +64,8 @@ class TwoTowers(ContrastiveModel):
         >>> model.width, model.role("target").width
         (8, 8)
     """
+
+    target: ContrastiveModel
 
     def __init__(
         self, query: nn.Module, target: nn.Module, projection: int | None = None, projector: ProjectorName = "mlp"

@@ -82,7 +82,7 @@ def kernel(columns: list[Any], place: np.ndarray) -> Kernel:
 
 
 def first_colours(dataset: GraphDataset, graphs: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the first colour `[N]` of the nodes of the rows `graphs`, their edges `[2, E]`, and the graph of each node `[N]`.
+    """Return the first colour `[N]` of the nodes of the rows `graphs`, the edges `[2, E]`, and each node's graph `[N]`.
 
     Two nodes have the same first colour if their rows of `x` are equal.
     """

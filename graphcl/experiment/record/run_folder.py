@@ -19,7 +19,9 @@ from graphcl.datasets.texts import id_arrays
 from graphcl.errors import InputError, reason
 from graphcl.evaluate import FoldScores
 from graphcl.experiment.record.epoch_log import FILES, EpochLog
+from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.saved import EncoderDescription, Weights, read_saved, save_encoder
+from graphcl.models.towers import TwoTowers
 from graphcl.system.files import digest, read_arrays, read_json, refuse_links, remove_partial, write_text, write_whole
 
 
@@ -47,6 +49,7 @@ class RunFolder:
 
     def __init__(self, config: Config, data: Mapping[str, Any] | None = None) -> None:
         self._weights: Weights = {}
+        self._target_weights: Weights = {}
         self._embeddings: dict[int, np.ndarray] = {}
         self.result: dict[str, Any] = {}
         self.is_new = not (config.resume and config.out is not None and Path(config.out).is_dir())
@@ -86,20 +89,23 @@ class RunFolder:
     def add_seed(
         self,
         seed: int,
-        encoder: torch.nn.Module,
+        model: ContrastiveModel,
         description: EncoderDescription,
         h: torch.Tensor,
         y: torch.Tensor | None,
         ids: np.ndarray,
     ) -> None:
         """Add a seed to `encoder.pt`, see `graphcl.load_encoder`, and to `h`, `seeds`, `y` and ids on disk."""
-        self._weights[seed] = {key: value.cpu() for key, value in encoder.state_dict().items()}
+        self._weights[seed] = {key: value.cpu() for key, value in model.encoder.state_dict().items()}
+        if isinstance(model, TwoTowers):
+            self._target_weights[seed] = {key: value.cpu() for key, value in model.target.encoder.state_dict().items()}
         self._embeddings[seed] = h.numpy()
         arrays: dict[str, Any] = {"h": np.stack(list(self._embeddings.values())), "seeds": list(self._embeddings)}
         arrays |= id_arrays(ids)
         if y is not None:
             arrays["y"] = y.numpy()
-        write_whole(self.path / "encoder.pt", lambda file: save_encoder(file, description, self._weights))
+        weights = self._weights, self._target_weights
+        write_whole(self.path / "encoder.pt", lambda file: save_encoder(file, description, *weights))
         write_whole(self.path / "embeddings.npz", lambda file: np.savez(file, **arrays))
 
     def add_result(self, result: Mapping[str, Any]) -> None:
@@ -148,12 +154,15 @@ class RunFolder:
         checksums = self.result.get("checksums", {})  # earlier versions wrote none
         if checksums and checksums["result"] != _digest(self.result):
             raise InputError("result.json does not match its checksum")
-        weights, arrays = read_saved(self.path)[1], read_arrays(self.path / "embeddings.npz")
+        (description, weights), arrays = read_saved(self.path), read_arrays(self.path / "embeddings.npz")
+        of_targets = None if description.target is None else read_saved(self.path, "target")[1]
         embeddings = dict(zip(arrays["seeds"].tolist(), arrays["h"], strict=True))
         for seed in self.finished:
             if seed not in weights or seed not in embeddings:
                 raise InputError(f"encoder.pt or embeddings.npz lacks the finished seed {seed}")
             self._weights[seed], self._embeddings[seed] = weights[seed], embeddings[seed]
+            if of_targets is not None:
+                self._target_weights[seed] = of_targets[seed]
             if checksums and checksums["metrics"][str(seed)] != self.epochs.digest(seed):
                 print(
                     f"graphcl: {self.path / FILES[0]} lacks epochs of the finished seed {seed}, or they changed; its "
