@@ -238,5 +238,11 @@ TABLE = set(SplitTable.model_fields)
 """Settings of how a table of molecules, or networkx graphs, are read."""
 RUNTIME_SETTINGS = tuple(Runtime.model_fields)
 """Settings that do not affect the result of a run."""
-TRAINING = {*Contrast.model_fields, *TrainingSettings.model_fields} - {"encoder", "neighbours", "sync_batchnorm"}
+TRAINING = {*Contrast.model_fields, *TrainingSettings.model_fields} - {
+    "encoder",
+    "target_encoder",
+    "init",
+    "neighbours",
+    "sync_batchnorm",
+}
 """Settings saved with the weights of an encoder. Encoder and data are described separately."""

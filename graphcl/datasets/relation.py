@@ -134,7 +134,8 @@ def make_relation(
     """Return the relation of a list of pairs.
 
     Args:
-        pairs: tuples `(query, target)` or `(query, target, negative, ...)` of ids; or columns: `query`, `target`, and
+        pairs: tuples `(query, target)` or `(query, target, negative, ...)` of ids, or of indices if the ids are strings; or
+            columns: `query`, `target`, and
             if wanted `weight` and columns whose name starts with `negative`, with None or "" for none.
         queries: id of each graph of the data set of queries, such as 0, 1, 2, ...
         targets: the same for the data set of targets; None if it is the data set of queries.
@@ -152,8 +153,8 @@ def make_relation(
     columns = pairs if isinstance(pairs, Mapping) else _columns(pairs, what)
     if missing := [key for key in ("query", "target") if key not in columns]:
         raise InputError(f"{what} has no column {missing[0]!r}; its columns are {', '.join(map(str, columns))}.")
-    of_query = _numbers(queries, "query")
-    of_target = of_query if targets is None else _numbers(targets, "target")
+    of_query = _numbers(queries)
+    of_target = of_query if targets is None else _numbers(targets)
     query, target = (
         _lookup(columns[key], known, key, what) for key, known in (("query", of_query), ("target", of_target))
     )
@@ -186,9 +187,10 @@ def _columns(pairs: Sequence[Sequence[Any]], what: str) -> dict[str, list[Any]]:
     return {name: [row[k] if k < len(row) else None for row in rows] for k, name in enumerate(names)}
 
 
-def _numbers(ids: Sequence[Any], role: str) -> dict[Any, int]:
-    """Return the index of each id; -1 for an id that several graphs have."""
-    found: dict[Any, int] = {}
+def _numbers(ids: Sequence[Any]) -> dict[Any, int]:
+    """Return the index of each id, and of strings also of each index; -1 for an id that several graphs have."""
+    texts = all(isinstance(each, str) for each in ids)
+    found: dict[Any, int] = {number: number for number in range(len(ids) if texts else 0)}
     for number, each in enumerate(ids):
         key = _key(each)
         found[key] = -1 if key in found else number

@@ -95,7 +95,9 @@ def make_model(
         specs = config.encoder, config.encoder if config.target_encoder["name"] == "auto" else config.target_encoder
         made = [_encoder(spec, each, encoder) for spec, each in zip(specs, both, strict=True)]
         with seeded(seed):
-            return TwoTowers(made[0](), made[1](), config.projection, config.projector)
+            query, target = (make() for make in made)
+            width = config.projection or int(query.out_channels)  # type: ignore[arg-type]
+            return TwoTowers(Tower(query, width, config.projector), Tower(target, width, config.projector))
     make = _encoder(config.encoder, dataset, encoder)
     with seeded(seed):
         model = MODELS[dataset.rows](make(), config.projection, config.projector)
@@ -309,10 +311,9 @@ def describe(
     config: Config, dataset: GraphDataset, model: ContrastiveModel, encoder: OwnEncoder | None = None
 ) -> EncoderDescription:
     """Return the description that is saved with the weights of `model`; for other arguments, see `make_model`."""
-    separate = isinstance(model, TwoTowers)
     own = config.encoder if encoder is None else {"name": type(model.encoder).__name__}
     found = _describe(config, own, dataset, model, named=encoder is None)
-    if not separate:
+    if not isinstance(model, TwoTowers):
         return found
     targets = dataset.targets or dataset
     target = _describe(config, config.target_encoder, targets, model.target, named=encoder is None)

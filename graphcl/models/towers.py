@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from graphcl.arguments import ProjectorName
+from graphcl.errors import InputError
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.interface import accepts
 from graphcl.models.projector import make_projector
@@ -50,29 +51,30 @@ class TwoTowers(ContrastiveModel):
     """A `ContrastiveModel` of queries, with a second model of targets that may have other node and edge columns.
 
     Args:
-        query: encoder of the first view.
-        target: encoder of the second view.
-        projection: D, width of the space of both; default: the width of `query`.
-        projector: form of both projectors.
+        query: tower of the first view.
+        target: tower of the second view, of the same width D.
 
     Attributes:
         target: model of the targets.
 
+    Raises:
+        InputError: the widths differ.
+
     Example:
         >>> from graphcl.models.gin import GIN
-        >>> model = TwoTowers(GIN(7, hidden_channels=16), GIN(3, hidden_channels=32), projection=8)
+        >>> model = TwoTowers(Tower(GIN(7, hidden_channels=16), 8), Tower(GIN(3, hidden_channels=32), 8))
         >>> model.width, model.role("target").width
         (8, 8)
     """
 
     target: ContrastiveModel
 
-    def __init__(
-        self, query: nn.Module, target: nn.Module, projection: int | None = None, projector: ProjectorName = "mlp"
-    ) -> None:
-        width = projection or int(query.out_channels)  # type: ignore[arg-type]
-        super().__init__(Tower(query, width, projector), projector="none")
-        self.target = ContrastiveModel(Tower(target, width, projector), projector="none")
+    def __init__(self, query: Tower, target: Tower) -> None:
+        if query.out_channels != target.out_channels:
+            both = f"{query.out_channels} and {target.out_channels}"
+            raise InputError(f"both towers need the same width, got {both}; pass the same `projection`.")
+        super().__init__(query, projector="none")
+        self.target = ContrastiveModel(target, projector="none")
 
     def encode(self, batch: Batch, edge_weight: Tensor | None = None) -> Tensor:
         """Return the embeddings `[B, D]`; of a batch whose attribute `role` is "target", by the model of targets."""

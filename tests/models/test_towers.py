@@ -6,7 +6,7 @@ from torch_geometric.data import Data
 from graphcl import GIN, ListedPairs, Loss, ResidentLoader, TwoViews, embed, load_dataset, train
 from graphcl.datasets.relation import make_relation
 from graphcl.evaluate import rank_queries
-from graphcl.models.towers import TwoTowers
+from graphcl.models.towers import Tower, TwoTowers
 
 
 def measured_twice(count=160):
@@ -23,7 +23,7 @@ def test_two_encoders_learn_one_space_of_graphs_with_other_columns():
     queries, targets = measured_twice()
     relation = make_relation([(i, i, (i + 1) % 100) for i in range(100)], range(160), range(160))
     torch.manual_seed(0)
-    model = TwoTowers(GIN(1, 16, 2), GIN(3, 16, 2), projection=8)
+    model = TwoTowers(Tower(GIN(1, 16, 2), 8), Tower(GIN(3, 16, 2), 8))
     sampler = ListedPairs(relation, 20, True, torch.Generator().manual_seed(0))
     loader = ResidentLoader(queries, batch_sampler=sampler, targets=targets)
 
@@ -45,7 +45,7 @@ def test_weights_and_known_negatives_enter_the_loss():
     sampler = ListedPairs(make_relation(columns, range(8), range(8)), 3)
     loader = ResidentLoader(queries, batch_sampler=sampler, targets=targets)
     torch.manual_seed(0)
-    method = TwoViews(TwoTowers(GIN(1, 8, 1), GIN(3, 8, 1)), Loss("infonce", symmetric=False))
+    method = TwoViews(TwoTowers(Tower(GIN(1, 8, 1), 8), Tower(GIN(3, 8, 1), 8)), Loss("infonce", symmetric=False))
     (first, second) = next(iter(loader))
     first.pair_weight = sampler.weights[0]
     z1, z2 = method.model.encode_views(first, second)
