@@ -134,9 +134,9 @@ def make_relation(
     """Return the relation of a list of pairs.
 
     Args:
-        pairs: tuples `(query, target)` or `(query, target, negative, ...)` of ids, or of indices if the ids are strings; or
-            columns: `query`, `target`, and
-            if wanted `weight` and columns whose name starts with `negative`, with None or "" for none.
+        pairs: tuples `(query, target)` or `(query, target, negative, ...)` of ids, or of indices if the ids are
+            strings; or columns: `query`, `target`, and if wanted `weight` and columns whose name starts with
+            `negative`, with None or "" for none.
         queries: id of each graph of the data set of queries, such as 0, 1, 2, ...
         targets: the same for the data set of targets; None if it is the data set of queries.
         what: name of the list in messages.

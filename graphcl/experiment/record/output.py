@@ -101,7 +101,7 @@ class RunOutput(Output):
             print(f"{self.path} did not exist: this is a new run")
         for seed in self.folder.finished:
             print(f"seed {seed}: finished before")
-            self.checkpoints(seed).clear()
+            self.checkpoints(seed).keep_last()
 
     @property
     def unfinished(self) -> tuple[int, ...]:  # type: ignore[override]
@@ -158,7 +158,7 @@ class RunOutput(Output):
             "config": config.model_copy(update={"resume": False}).model_dump(),
             "ranks": self.ranks.size,
         })  # fmt: skip
-        self.checkpoints(seed).clear()
+        self.checkpoints(seed).keep_last()
 
     def finish(self) -> dict[str, Any]:
         """Print the summary, write the report, and return the content of `result.json`."""

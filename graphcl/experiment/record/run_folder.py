@@ -134,15 +134,28 @@ class RunFolder:
         # the settings of the finished seeds, as `config.yaml` may have been edited since
         kept, wanted = make_config(self.result.get("config") or read_config(file)).model_dump(), config.model_dump()
         more = set(kept["seeds"]) < set(wanted["seeds"])
-        if changed := differences(kept, wanted, (*RUNTIME_SETTINGS, "seeds") if more else RUNTIME_SETTINGS):
+        longer = bool(self.finished) and kept["epochs"] < wanted["epochs"]
+        may_change = (*RUNTIME_SETTINGS, *["seeds"] * more, *["epochs"] * longer)
+        if changed := differences(kept, wanted, may_change):
             seeds = " ".join(map(str, sorted({*kept["seeds"], *wanted["seeds"]})))
             raise InputError(
                 f"{self.path} holds a run with other settings: {'; '.join(changed)}. Resume it with its own settings, "
-                f"pass another folder, or, to add seeds only, pass all of them: --seeds {seeds}."
+                f"pass another folder, or, to add seeds only, pass all of them: --seeds {seeds}, or to train on, more "
+                "--epochs."
             )
         self._check_data(data)
-        if more:
+        if longer:
+            self._extend(kept["epochs"])
+        if more or longer:
             write_text(file, to_yaml(config.model_copy(update={"resume": False})))
+
+    def _extend(self, epochs: int) -> None:
+        """Let the finished seeds train on from their last checkpoints; the former result keeps its file."""
+        for seed in self.finished:
+            if not any((self.path / "checkpoints" / f"seed-{seed}").glob("step-*.pt")):
+                raise InputError(f"{self.path} has no checkpoint of seed {seed} to train on from; start with --init.")
+        (self.path / "result.json").rename(self.path / f"result-{epochs}-epochs.json")
+        self.result, self._weights, self._target_weights, self._embeddings = {}, {}, {}, {}
 
     def _read(self) -> None:
         """Read the results of the finished seeds, and all metrics; an unfinished seed resumes from its checkpoints."""
