@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from graphcl.config import Config
+from graphcl.config.specs import complete_spec
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.distributed.batchnorm import synchronise
 from graphcl.evaluate import FoldScores
@@ -38,7 +39,7 @@ from graphcl.loaders.loader import make_loader
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.interface import OwnEncoder
 from graphcl.references.rows import compute_rows, row_labels
-from graphcl.registry import evaluators
+from graphcl.registry import encoders, evaluators
 from graphcl.training.epoch import Epoch
 from graphcl.training.loop import embed, train
 
@@ -135,7 +136,15 @@ def run_seed(
         model.load_state_dict(calibrated(config, dataset, model, seed, graphs).state_dict())
     h, y = embed(model, whole)
     context.on_embeddings("after", method, graphs, h[:n])
-    found |= compute_rows(replace(inputs, trained=h), wanted - found.keys(), tasks)
+    inputs = replace(inputs, trained=h, train_other=lambda name: _trained_by(name, config, dataset, seed, device))
+    found |= compute_rows(inputs, wanted - found.keys(), tasks)
     scores = score_rows(config, dataset, found, seed, context)
     context.on_scores(scores)
     return SeedResult(model, history, h[:n], y, scores, epoch_scores, context.clock.seconds)
+
+
+def _trained_by(name: str, config: Config, dataset: GraphDataset, seed: int, device: torch.device) -> Tensor:
+    """Return the embeddings by another encoder that is trained with the settings of a run."""
+    spec = complete_spec({"name": name}, encoders)
+    other = config.model_copy(update={"encoder": spec, "target_encoder": spec, "init": None})
+    return run_seed(other, dataset, seed, device, rows=()).h

@@ -13,3 +13,10 @@ from graphcl.registry import references
 def bag(inputs: Inputs) -> Tensor:
     """Return the sum of each graph's node features."""
     return bag_of_labels(inputs.batches)
+
+
+@references.register("bag_trained", label="bag, trained", needs="graphs columns groups search trained", place="97")
+def bag_trained(inputs: Inputs) -> Tensor:
+    """Return embeddings by the encoder `deep_sets`, which ignores edges, trained with the settings of the run."""
+    assert inputs.train_other is not None
+    return inputs.train_other("deep_sets")

@@ -45,6 +45,7 @@ class Inputs:
         calibrate: function that returns a copy of `model` with BatchNorm statistics of all graphs.
         parts: indices of the graphs in the parts of the split by group; None unless an evaluator scores by groups.
         max_degree: degrees from this one on are counted together.
+        train_other: function that trains another encoder with the settings of the run, and returns its embeddings.
         trained: embeddings of `batches` by the trained encoder; None before training.
     """
 
@@ -54,6 +55,7 @@ class Inputs:
     calibrate: Callable[[], ContrastiveModel]
     parts: Mapping[str, np.ndarray] | None = None
     max_degree: int = 64
+    train_other: Callable[[str], Tensor] | None = None
     trained: Tensor | None = None
 
     @property

@@ -33,10 +33,12 @@ from graphcl.experiment.scoring import is_scored, offered
 from graphcl.experiment.seed import SeedResult
 from graphcl.losses import Loss
 from graphcl.methods import Method
+from graphcl.models.saved import read_saved
 from graphcl.references.rows import compared, row_labels, without_training
 from graphcl.registry import encoders, registering_modules
+from graphcl.report.card import card
 from graphcl.report.summary import environment, protocol, score_lines, unit
-from graphcl.system.files import write_whole
+from graphcl.system.files import write_text, write_whole
 from graphcl.system.signals import Stop
 from graphcl.training.checkpoint import Checkpoints
 from graphcl.training.diagnostics import max_variance_ratio
@@ -170,6 +172,9 @@ class RunOutput(Output):
             print(
                 f"These {self.dataset.rows} have no class labels, so the embeddings are saved but not scored.{advice}"
             )
+        encoder, _ = read_saved(self.folder.path)
+        kind = f"{encoder.encoder.name}, embeddings of {encoder.out_channels} columns"
+        write_text(self.folder.path / "card.md", card(result, str(self.dataset), kind))
         spent = ", ".join(f"{stage} {value:.1f} s" for stage, value in self.seconds.items())
         print(f"saved in {self.path}/; {spent}; median epoch {result['epoch_seconds']:.3f} s")
         if self.config.report:
