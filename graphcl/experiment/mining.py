@@ -9,7 +9,7 @@ from torch_geometric.data import Batch
 
 from graphcl.config import Config
 from graphcl.datasets.dataset import GraphDataset
-from graphcl.experiment.split import places
+from graphcl.experiment.parts import places
 from graphcl.loaders.mining import mine_hard_negatives
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.training.epoch import Epoch
