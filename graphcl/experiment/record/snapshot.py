@@ -20,7 +20,7 @@ from graphcl.experiment.parts import training_graphs
 from graphcl.graphs.batching import members_of
 from graphcl.loaders.loader import make_loader
 from graphcl.losses import Loss
-from graphcl.losses.engine.comparison import Row
+from graphcl.losses.engine.base import Row
 from graphcl.losses.engine.dense import DensePairs, off_diagonal
 from graphcl.losses.engine.unit import normalize
 from graphcl.methods import Method

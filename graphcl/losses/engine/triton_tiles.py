@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphcl.losses.engine.comparison import Mask, Sums
+from graphcl.losses.engine.base import Mask, Sums
 from graphcl.losses.engine.exponent import Coefficients
 
 jit: Callable[[Any], Any]
