@@ -29,15 +29,25 @@ sums neighbours before it maps and computes nothing twice, even if everything ov
 would move less; one-hot features could be looked up instead of multiplied.) `reachable_s` is the sum of flops / rate at
 the encoder's shape and bytes / bandwidth, that of the cache if what a view keeps fits into it and that of memory
 otherwise: nothing overlaps, but nothing is moved twice.
+
+`step_bounds` is a model of a whole eager step on a GPU that is not there, from its data sheet. A step takes at least
+the bytes above / bandwidth, the flops / peak in float32, and 2 microseconds for each kernel. It takes at most 8
+microseconds for each operation that the host dispatches, and then the bytes of all tensors that kernels read and write,
+at half of the bandwidth.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from timing import timed
 
+GPUS = {"H100": (3.35e12, 67e12), "H200": (4.8e12, 67e12), "A100": (2.04e12, 19.5e12), "L4": (0.3e12, 30.3e12)}
+"""Bytes and float32 flops per second, of the SXM modules of the first three, the A100 with 80 GB."""
+LAUNCH_S, DISPATCH_S = 2e-6, 8e-6
 CACHE_BYTES = 16 * 2**20
 """A view whose kept numbers take less is assumed to fit into the cache."""
 
@@ -116,6 +126,14 @@ def step_floor(views: list[tuple[float, float]], features: int, known: Rates) ->
     best = max(known.square, known.shape)
     fastest = max(known.cache_copy, known.memory_copy)
     return Floor(flops, moved, max(flops / best, moved / fastest), flops / known.shape + moved / bandwidth)
+
+
+def step_bounds(count: Mapping[str, Any], gpu: str) -> tuple[float, float]:
+    """Return the least and the most milliseconds of a step by its counts: a model, not a measurement."""
+    bandwidth, peak = GPUS[gpu]
+    least = max(count["least_bytes"] / bandwidth, count["flops"] / peak, count["launches"] * LAUNCH_S)
+    most = count["operations"] * DISPATCH_S + 2 * count["bytes"] / bandwidth
+    return 1e3 * least, 1e3 * most
 
 
 def as_row(known: Rates) -> dict[str, float]:

@@ -1,21 +1,30 @@
-"""Measure the stages on a GPU, in graphs per second, with batches of 128 and 4,096, in float32 and bfloat16.
+"""Measure the stages on a GPU, in graphs per second, with several batch sizes, in float32 and bfloat16.
 
     python benchmarks/gpu.py [--mirror ~/tu] [--out benchmarks/results]
+    python benchmarks/gpu.py --predict
 
-writes a table and a JSON file named after the device. Sets are generated (`shapes.py`); with `--mirror`, the
+The first writes a table and a JSON file named after the device. Sets are generated (`shapes.py`); with `--mirror`, the
 real PROTEINS is measured too. Times are between CUDA events; launches, and the share of the time in which the device
 has something to do, are the profiler's, over an epoch or part of one; memory is the most that tensors take during
 training, above the data set and the model. The encoder's least time is that of `floor.py` with this device's rates.
-`--dry-run` goes through everything on the CPU with tiny sets.
+Shipped recipes are measured too, and compared with `floor.step_bounds`. `--dry-run` goes through everything on the CPU
+with tiny sets.
+
+The second needs no GPU: it counts on the fake device of the tests what a step of each recipe does, writes
+`results/gpu_counts.json`, and prints the bounds for several GPUs.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
+import subprocess
 import sys
+from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import floor
@@ -24,12 +33,14 @@ import suite
 import torch
 from ours import Ours
 from shapes import generate
-from timing import machine, table, timed, told
+from timing import machine, number, table, timed, told
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 SETS = {"proteins": 8_192, "dd": 8_192, "molpcba": 100_000}
-BATCH_SIZES = (128, 4_096)
+BATCH_SIZES = (128, 1_024, 8_192)
+RECIPES = ("graphcl", "adnce", "simgrace", "joao")
+COUNTS = Path(__file__).parent / "results" / "gpu_counts.json"
 ABOUT = {"set": "set", "batch": "batch", "amp": "bfloat16"}
 SPEED = {key: heading for key, heading in stages.COLUMNS.items() if key not in ("set", "step")}
 DEVICE = {
@@ -42,6 +53,77 @@ DEVICE = {
     "peak_mb": "peak MB",
     "over_floor": "encoder / floor",
 }
+RECIPE = {"recipe": "recipe", "batch": "batch"}
+PREDICTED = {**RECIPE, "operations": "operations", "launches": "kernels", **{gpu: f"{gpu}, ms" for gpu in floor.GPUS}}
+CHECKED = {**RECIPE, "step_ms": "step ms", "graphs_per_s": "graphs/s", "model": "model, ms", "inside": "inside"}
+
+
+def graphs_for(batch: int) -> int:
+    """Return the graphs of an epoch: at batch 128 about those of PROTEINS."""
+    return min(8 * batch, SETS["proteins"])
+
+
+def count() -> None:
+    """Write what a step of each recipe does on the fake device, which must be in place before torch is imported."""
+    from graphcl.losses.engine import pairs, torch_tiles
+    from tests.device.fake import LOG
+
+    def as_kernels(function: Any) -> Any:
+        """Count the tiles of PyTorch as what Triton's take: about ten operations, whose tensors are small."""
+
+        def counted(*arguments: Any) -> Any:
+            operations, launches, moved = LOG.operations, LOG.launches, LOG.bytes
+            found = function(*arguments)
+            LOG.operations, LOG.launches, LOG.bytes = operations + 10, launches + 10, moved
+            return found
+
+        return counted
+
+    tiles = SimpleNamespace(forward=as_kernels(torch_tiles.forward), backward=as_kernels(torch_tiles.backward))
+    pairs.tiles = lambda _: tiles
+    data, rows = generate("proteins"), []
+    views = [(data._data.x.size(0) / len(data), data._data.edge_index.size(1) / len(data))]
+    views.append((0.8 * views[0][0], 0.64 * views[0][1]))  # the fewest that a view of ratio 0.2 has
+    for recipe, batch in product(RECIPES, BATCH_SIZES):
+        run = Ours(generate("proteins", graphs_for(batch)), batch, "cuda", recipe=recipe)
+        LOG.reset()
+        steps = run.epoch() / batch
+        found = {"operations": LOG.operations, "launches": LOG.launches, "bytes": LOG.bytes}
+        least = [floor.work(batch * nodes, batch * edges, data.num_features, *run.size) for nodes, edges in views]
+        flops, moved, _ = map(sum, zip(*least, strict=True))
+        row = {key: round(value / steps) for key, value in found.items()}
+        rows.append({"recipe": recipe, "batch": batch, **row, "flops": round(flops), "least_bytes": round(moved)})
+        print(f"{recipe}, {batch}: done", flush=True)
+    COUNTS.write_text("[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n")
+
+
+def model(row: dict[str, Any], gpu: str) -> str:
+    """Return the model's interval as text."""
+    return " - ".join(map(number, floor.step_bounds(row, gpu)))
+
+
+def predicted() -> str:
+    """Return the model's table for all recipes and GPUs."""
+    return table(
+        [row | {gpu: model(row, gpu) for gpu in floor.GPUS} for row in json.loads(COUNTS.read_text())], PREDICTED
+    )
+
+
+def check_model(device: torch.device, quick: bool) -> list[dict[str, Any]]:
+    """Return the measured step of each recipe, and whether it is between the model's bounds."""
+    rows = json.loads(COUNTS.read_text())
+    name = torch.cuda.get_device_name() if device.type == "cuda" else ""
+    gpu = next((gpu for gpu in floor.GPUS if gpu in name), None)
+    for row in rows[:1] if quick else rows:
+        data = generate("proteins", 64 if quick else graphs_for(row["batch"]))
+        run = Ours(data, row["batch"], device, recipe=row["recipe"])
+        run.epoch()
+        graphs_per_s = max(len(data) / timed(run.epoch, device) for _ in range(1 if quick else 3))
+        row |= {"graphs_per_s": round(graphs_per_s), "step_ms": 1e3 * min(row["batch"], len(data)) / graphs_per_s}
+        if gpu:
+            least, most = floor.step_bounds(row, gpu)
+            row |= {"model": model(row, gpu), "inside": "yes" if least <= row["step_ms"] <= most else "no"}
+    return [row for row in rows if "step_ms" in row]
 
 
 def device_events(run: Ours, limit: int | None, device: torch.device) -> dict[str, float]:
@@ -100,13 +182,23 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--root", default="datasets", help="where TU sets are kept")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     parser.add_argument("--dry-run", action="store_true", help="run tiny sets on the CPU")
+    parser.add_argument("--predict", action="store_true", help="count on the fake device and print the model")
     given = parser.parse_args(arguments)
+    if given.predict:
+        here = Path(__file__).parent
+        environment = os.environ | {"PYTHONPATH": f"{here.parent}:{here}", "CUDA_VISIBLE_DEVICES": ""}
+        start = "from tests.device import fake; fake.pytest_configure(None); import gpu; gpu.count()"
+        subprocess.run([sys.executable, "-c", start], env=environment, check=True)
+        print(f"\n{predicted()}")
+        return {}
     if not given.dry_run and not torch.cuda.is_available():
         sys.exit("gpu: CUDA device not found; use --dry-run to try it on the CPU.")
     device = torch.device("cpu" if given.dry_run else "cuda")
     batch_sizes = given.batch_sizes or ((16, 64) if given.dry_run else BATCH_SIZES)
 
     found: dict[str, Any] = {"machine": machine(torch.get_num_threads()), "rows": []}
+    found["recipes"] = check_model(device, given.dry_run)
+    print(table(found["recipes"], CHECKED), flush=True)
     named: dict[str, Any] = {}
     for name in given.sets.split(","):
         named[f"{name} (generated)"] = generate(name, 64 if given.dry_run else SETS.get(name))
@@ -122,6 +214,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         [
             "# Benchmark on a GPU" if not given.dry_run else "# Dry run on the CPU: the numbers mean nothing",
             told(found["machine"]),
+            "## Recipes, against the model",
+            table(found["recipes"], CHECKED),
             "## Training",
             table(found["rows"], DEVICE),
             "## Graphs per second of each stage alone, in thousands",

@@ -15,9 +15,12 @@ from graphcl import (
     Loss,
     ResidentLoader,
     TwoViews,
+    load_dataset,
     random4,
     train,
 )
+from graphcl.config import make_config, read_config
+from graphcl.experiment.build import make_augmentations, make_method, make_model
 
 RATIO, TEMPERATURE, LEARNING_RATE = 0.2, 0.2, 0.01
 """Settings of all pipelines."""
@@ -54,18 +57,27 @@ def take_apart(batch: Batch, sizes: list[int]) -> list[Batch]:
 
 
 class Ours:
-    """The pipeline of `train` with a resident loader."""
+    """The pipeline of `train` with a resident loader; `recipe` is a shipped configuration to use for PROTEINS."""
 
     name = "graphcl"
 
     def __init__(
-        self, dataset: Any, batch_size: int = 128, device: torch.device | str = "cpu", seed: int = 0, amp: bool = False
-    ) -> None:
+        self, dataset: Any, batch_size: int = 128, device: torch.device | str = "cpu", seed: int = 0,
+        amp: bool = False, recipe: str | None = None,
+    ) -> None:  # fmt: skip
         torch.manual_seed(seed)
         self.amp = amp
         self.loader = Loader(dataset, batch_size, device, seed)
-        self.model = ContrastiveModel(GIN(dataset.num_features, hidden_channels=32, num_layers=3)).to(device)
-        self.method = TwoViews(self.model, Loss("infonce", temperature=TEMPERATURE))
+        self.size, self.views = (32, 3), (Identity(), random4(RATIO))
+        if recipe:
+            config = make_config(read_config(recipe, "PROTEINS"))
+            self.size = config.encoder["hidden_channels"], config.encoder["num_layers"]
+            self.views = make_augmentations(config)
+            self.model = make_model(config, load_dataset(dataset)).to(device)
+            self.method = make_method(config, dataset, self.model)
+        else:
+            self.model = ContrastiveModel(GIN(dataset.num_features, hidden_channels=32, num_layers=3)).to(device)
+            self.method = TwoViews(self.model, Loss("infonce", temperature=TEMPERATURE))
         self.generator = torch.Generator(device).manual_seed(seed)
         self.data_share = 0.0
         """Seconds of the last epoch that its steps waited for views."""
@@ -74,6 +86,6 @@ class Ours:
         """Train for an epoch, or on about `limit` graphs of it, and return the number of graphs."""
         self.loader.limit = limit
         given = {"epochs": 1, "lr": LEARNING_RATE, "generator": self.generator, "amp": self.amp}
-        (record,) = train(self.method, self.loader, Identity(), random4(RATIO), **given)
+        (record,) = train(self.method, self.loader, *self.views, **given)
         self.data_share = record.data_seconds / record.seconds
         return self.loader.taken

@@ -22,7 +22,7 @@ import torch.distributed as dist
 
 from graphcl.distributed import ranks
 from graphcl.losses import infonce
-from graphcl.losses.engine import pairs
+from graphcl.losses.engine import compare as module
 
 FORMS = {"alone": "tiled", "gathered, dense": "dense", "gathered, tiled": "auto", "ring": "tiled"}
 
@@ -53,7 +53,7 @@ def work(rank, size, options, store):
 
         group = None if form == "alone" else dist.group.WORLD
         # `auto` between its limits: too many similarities to keep, few enough keys.
-        tiles = mock.patch.object(pairs, "DENSE_LIMIT", 0) if FORMS[form] == "auto" else nullcontext()
+        tiles = mock.patch.object(module, "DENSE_LIMIT", 0) if FORMS[form] == "auto" else nullcontext()
         with tiles, ranks.across(group):
             step()
             dist.barrier()

@@ -33,7 +33,7 @@ from graphcl.evaluate.folds import make_folds
 from graphcl.graphs.batching import Layout
 from graphcl.graphs.segment import nonzero, pick, random_subset, ratio_count
 from graphcl.losses import Pairs, pairwise
-from graphcl.losses.engine.comparison import Row
+from graphcl.losses.engine.base import Row
 from graphcl.losses.engine.exponent import linear
 from graphcl.methods import Method, Outcome
 from graphcl.methods.method import ema_update, momentum_copy, require_arguments, require_ids, require_repulsion

@@ -16,8 +16,8 @@ from rdkit import Chem
 from study import add_line, finished_lines, markdown, options, plus_minus, write_tables
 
 from graphcl import load_dataset
-from graphcl.datasets.molecules.fingerprints import descriptors as rdkit_descriptors
-from graphcl.datasets.molecules.fingerprints import ecfp4
+from graphcl.references.fingerprints import descriptors as rdkit_descriptors
+from graphcl.references.fingerprints import ecfp4
 from graphcl.run import main as run
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

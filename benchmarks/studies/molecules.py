@@ -18,11 +18,10 @@ from study import add_line, finished_lines, markdown, options, plus_minus, write
 
 from graphcl import ResidentLoader, embed, load_dataset, load_encoder
 from graphcl.commands.transfer import untrained_encoder
-from graphcl.datasets.molecules.fingerprints import descriptors, ecfp4, ecfp4_counts
 from graphcl.datasets.molecules.split import split_molecules
 from graphcl.evaluate import LOWER, FoldScores, best_row, holm, ogb, ogb_forest, paired_test
 from graphcl.evaluate.scores import gains_by_fold
-from graphcl.references.descriptors import side_by_side
+from graphcl.references.fingerprints import descriptors, ecfp4, ecfp4_counts, side_by_side
 
 FILES = {
     "FreeSolv": ("freesolv.csv", "smiles", "expt"),

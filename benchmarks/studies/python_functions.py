@@ -21,12 +21,12 @@ from torch.nn.functional import normalize
 
 from graphcl import GIN, ContrastiveModel, Identity, NodeDrop, ResidentLoader, TwoViews, embed, train
 from graphcl.evaluate.ranking import cosines, rank_by
-from graphcl.graphs.statistics import bag_of_labels, graph_statistics
 from graphcl.graphs.wl import histogram, refine, unary
 from graphcl.loaders.pairs import EpochPairs
 from graphcl.losses import Loss, infonce, scored
 from graphcl.methods.method import Method, Outcome
 from graphcl.models.deep_sets import DeepSets
+from graphcl.references.statistics import bag_of_labels, graph_statistics
 
 BATCH, TEMPERATURES, RATE, WIDTH = 256, {"bag": 0.1, "gin": 0.05}, 3e-3, 64
 """Pairs of a batch, temperatures of all losses, learning rate, and width of GIN."""

@@ -15,7 +15,7 @@ class Docstrings(griffe.Extension):
     """Adapt docstrings and signatures, see the module docstring."""
 
     def on_object(self, *, obj, **_):
-        if obj.is_function and "graphcl.losses.engine.pairwise.pairwise" in [
+        if obj.is_function and "graphcl.losses.engine.register.pairwise" in [
             each.callable_path for each in obj.decorators
         ]:
             loss = getattr(importlib.import_module(obj.module.path), obj.name)

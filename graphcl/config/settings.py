@@ -187,7 +187,7 @@ class Imports(Settings):
     """Files with code of the user."""
 
     imports: Annotated[list[str], BeforeValidator(_as_list), AfterValidator(_import), Field(title="FILE ...")] = []
-    """Python files that register losses, augmentations, encoders, methods or sources; their code is run"""
+    """Python files that register losses, encoders, evaluators, rows and the like; their code is run"""
 
 
 class Runtime(Place, Hardware, Imports):

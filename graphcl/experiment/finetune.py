@@ -153,18 +153,7 @@ def finetune(
     best, chosen, weights = 0.0, 0, {}
     for epoch in range(1, epochs + 1):
         start = time.perf_counter()
-        model.train()
-        losses = []
-        for batch in loader:
-            batch = batch.to(device)
-            h = model.encode(batch)
-            kept = torch.rand(h.shape, generator=drops, device=device) >= dropout
-            loss = supervised_loss(model.projector(h * kept / (1 - dropout)), batch.y, metric)
-            optimiser.zero_grad(set_to_none=True)
-            loss.backward()
-            optimiser.step()
-            losses.append(loss.detach())
-        mean = torch.stack(losses).mean().cpu()
+        mean = _train_epoch(model, loader, optimiser, dropout, drops, metric)
         _check_finite(mean, "the loss", epoch)
         valid = measured("valid", epoch)
         if not chosen or (valid < best if metric in LOWER else valid > best):
@@ -174,6 +163,24 @@ def finetune(
             callback({"epoch": epoch, "loss": mean.item(), "valid": valid, "seconds": time.perf_counter() - start})
     model.load_state_dict(weights)
     return FoldScores(seed, (measured("test", chosen),), (chosen,), (best,), 1, 1, metric)
+
+
+def _train_epoch(
+    model: ContrastiveModel, loader: Any, optimiser: Any, dropout: float, drops: torch.Generator, metric: str
+) -> Tensor:
+    """Train on each batch once, and return the mean loss."""
+    model.train()
+    losses = []
+    for batch in loader:
+        batch = batch.to(drops.device)
+        h = model.encode(batch)
+        kept = torch.rand(h.shape, generator=drops, device=drops.device) >= dropout
+        loss = supervised_loss(model.projector(h * kept / (1 - dropout)), batch.y, metric)
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.detach())
+    return torch.stack(losses).mean().cpu()
 
 
 def _check_finite(values: Tensor, name: str, epoch: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from graphcl.datasets.dataset import GraphDataset
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores, Kernel, usable_folds
 from graphcl.evaluate.needs import is_by_copies, need_of, takes, usual
-from graphcl.experiment.build import restricted
+from graphcl.experiment.build import make_model, restricted
 from graphcl.experiment.context import Context, Scores
 from graphcl.experiment.copies import WithCopies, copy_arguments, rank_of_graphs
 from graphcl.experiment.parts import grouped_parts, places, training_graphs
@@ -24,8 +24,10 @@ from graphcl.loaders.loader import make_loader
 from graphcl.loaders.order import EpochBatches
 from graphcl.models.calibrate import calibrate
 from graphcl.models.contrastive import ContrastiveModel
-from graphcl.references.rows import Inputs, Row, is_scored_by
+from graphcl.references.rows import Inputs, Row, compute_rows, is_scored_by, row_labels
 from graphcl.registry import evaluators
+from graphcl.training.epoch import Epoch
+from graphcl.training.loop import embed
 
 EMBED_BATCH = 1024
 """Graphs in a batch when embedding."""
@@ -33,11 +35,69 @@ _CALIBRATION_SEED = 2**40 + 2**20
 """Added to a run's seed, so that calibration and training shuffle with different random numbers."""
 
 
-def row_inputs(config: Config, dataset: GraphDataset, model: ContrastiveModel, whole: WithCopies, seed: int) -> Inputs:
-    """Return what the rows of a seed are computed from, before training; `whole` is a loader of `with_copies`."""
-    again = functools.partial(calibrated, config, dataset, model, seed, whole.graphs)
-    by_groups = training_graphs(config, dataset) is not None
-    return Inputs(dataset, whole, model, again, grouped_parts(dataset) if by_groups else None, config.max_degree)
+class SeedRows:
+    """The rows of one seed and their scores: references are computed before training, the others after it.
+
+    Args:
+        config: settings of the run.
+        dataset: graphs of the run.
+        model: the model, which is trained in place.
+        whole: loader of `with_copies`.
+        seed: seed of the shuffle for calibration and of the folds.
+        names: rows to score; None for all. Without labels and groups, only `untrained` is computed, for the report.
+        context: surroundings of the seed.
+
+    Attributes:
+        untrained: embeddings `[n, H]` by the initial weights; None if they are not among the rows.
+        epoch_scores: epoch -> evaluator -> score of the encoder at that epoch, every `score_every` epochs.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        dataset: GraphDataset,
+        model: ContrastiveModel,
+        whole: WithCopies,
+        seed: int,
+        names: Collection[str] | None,
+        context: Context,
+    ) -> None:
+        self.config, self.dataset, self.seed, self.context = config, dataset, seed, context
+        wanted = set(row_labels() if names is None else names)
+        self.names = wanted if is_scored(config, dataset) else wanted & {"untrained"}
+        self.calibrate = functools.partial(calibrated, config, dataset, model, seed, whole.graphs)
+        parts = None if training_graphs(config, dataset) is None else grouped_parts(dataset)
+        self.inputs = Inputs(dataset, whole, model, self.calibrate, parts, config.max_degree)
+        if config.init is not None:
+            device = next(model.parameters()).device
+            untrained = make_model(config, dataset, seed, trained=False).to(device)
+            self.inputs = dataclasses.replace(self.inputs, untrained=untrained)
+        self.rows = self._computed(self.inputs)
+        before: Any = self.rows.get("untrained")
+        self.untrained = None if before is None else before[: dataset.num_rows]
+        self.epoch_scores: dict[int, dict[str, FoldScores]] = {}
+
+    def score_epoch(self, epoch: Epoch) -> None:
+        """Score the encoder after an epoch, if `score_every` says so."""
+        if self.config.score_every and epoch.epoch % self.config.score_every == 0:
+            # ranks that score nothing embed too, as calibration may need all ranks
+            h, _ = embed(self.calibrate() if self.config.precise_bn else self.inputs.model, self.inputs.batches)
+            if "trained" in self.names:
+                found = score_rows(self.config, self.dataset, {"trained": h}, self.seed, self.context)
+                self.epoch_scores[epoch.epoch] = {name: scores["trained"] for name, scores in found.items()}
+
+    def score(self, h: Tensor, train_other: Callable[[str], Tensor] | None = None) -> Scores:
+        """Return the scores of all rows, with embeddings `h` of the graphs and copies by the trained encoder.
+
+        `train_other` is that of `Inputs`.
+        """
+        self.rows |= self._computed(dataclasses.replace(self.inputs, trained=h, train_other=train_other))
+        return score_rows(self.config, self.dataset, self.rows, self.seed, self.context)
+
+    def _computed(self, inputs: Inputs) -> dict[str, Row]:
+        tasks = {evaluators.fact(name, "task") for name in self.config.eval}
+        missing = self.names - (self.rows.keys() if inputs.trained is not None else set())
+        return compute_rows(inputs, missing, tasks)
 
 
 def calibrated(

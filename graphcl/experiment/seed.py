@@ -4,7 +4,7 @@
 |---------------------------------|-------------------------------|-------------------------------|
 | load                            | `load_dataset`                | `experiment/run_config.py`    |
 | keep the data set on the device | `training_loader`             | `experiment/build.py`         |
-| rows without training           | `compute_rows`                | `references/rows.py`          |
+| rows without training           | `SeedRows`                    | `experiment/scoring.py`          |
 | augment, views                  | `two_views`                   | `training/epoch.py`           |
 | encode: h `[B, H]`              | `model.encode_views`          | `methods/two_views.py`        |
 | project: z `[B, D]`             | `model.projector`             | `methods/two_views.py`        |
@@ -20,7 +20,7 @@ The command line, sweeps, `graphcl.GraphCL` and the GPU example all call `run_se
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -34,12 +34,11 @@ from graphcl.experiment.build import column_scales, make_augmentations, make_met
 from graphcl.experiment.context import Context, Scores
 from graphcl.experiment.copies import with_copies
 from graphcl.experiment.mining import hard_negatives
-from graphcl.experiment.scoring import EMBED_BATCH, calibrated, is_scored, row_inputs, score_rows
+from graphcl.experiment.scoring import EMBED_BATCH, SeedRows
 from graphcl.loaders.loader import make_loader
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.interface import OwnEncoder
-from graphcl.references.rows import compute_rows, row_labels
-from graphcl.registry import encoders, evaluators
+from graphcl.registry import encoders
 from graphcl.training.epoch import Epoch
 from graphcl.training.loop import embed, train
 
@@ -101,24 +100,8 @@ def run_seed(
     batches = training_loader(config, dataset, order, device, shard)
     graphs, n = make_loader(dataset, EMBED_BATCH, device=device, like=batches), dataset.num_rows
     whole = with_copies(config, dataset, graphs, seed, device)
-
-    # Without scores, only the untrained embeddings are needed, for the report's map.
-    wanted = set(row_labels() if rows is None else rows)
-    wanted = wanted if is_scored(config, dataset) else {"untrained"} & wanted
-    tasks = {evaluators.fact(name, "task") for name in config.eval}
-    inputs = row_inputs(config, dataset, model, whole, seed)
-    found = compute_rows(inputs, wanted, tasks)
-    before = found.get("untrained")
-    context.on_embeddings("before", method, graphs, before[:n] if isinstance(before, Tensor) else None)
-    epoch_scores: dict[int, dict[str, FoldScores]] = {}
-
-    def score_epoch(epoch: Epoch) -> None:
-        if config.score_every and epoch.epoch % config.score_every == 0:
-            # ranks that score nothing embed too, as calibration may need all ranks
-            now, _ = embed(calibrated(config, dataset, model, seed, graphs) if config.precise_bn else model, whole)
-            if "trained" in wanted:
-                scored = score_rows(config, dataset, {"trained": now}, seed, context)
-                epoch_scores[epoch.epoch] = {name: row["trained"] for name, row in scored.items()}
+    scored = SeedRows(config, dataset, model, whole, seed, rows, context)
+    context.on_embeddings("before", method, graphs, scored.untrained)
 
     mine = hard_negatives(config, dataset, model, whole, batches)
     with context.training(method, seed, device):
@@ -128,19 +111,17 @@ def run_seed(
             first,
             second,
             generator=generator,
-            callbacks=[context.on_epoch, score_epoch, mine],
+            callbacks=[context.on_epoch, scored.score_epoch, mine],
             checkpoints=context.checkpoints,
             **config.training(),
         )
     if config.precise_bn:
-        model.load_state_dict(calibrated(config, dataset, model, seed, graphs).state_dict())
+        model.load_state_dict(scored.calibrate().state_dict())
     h, y = embed(model, whole)
     context.on_embeddings("after", method, graphs, h[:n])
-    inputs = replace(inputs, trained=h, train_other=lambda name: _trained_by(name, config, dataset, seed, device))
-    found |= compute_rows(inputs, wanted - found.keys(), tasks)
-    scores = score_rows(config, dataset, found, seed, context)
+    scores = scored.score(h, lambda name: _trained_by(name, config, dataset, seed, device))
     context.on_scores(scores)
-    return SeedResult(model, history, h[:n], y, scores, epoch_scores, context.clock.seconds)
+    return SeedResult(model, history, h[:n], y, scores, scored.epoch_scores, context.clock.seconds)
 
 
 def _trained_by(name: str, config: Config, dataset: GraphDataset, seed: int, device: torch.device) -> Tensor:

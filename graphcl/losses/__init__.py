@@ -8,9 +8,9 @@ import importlib
 import pkgutil
 
 from graphcl.losses import formulas
-from graphcl.losses.engine.comparison import Pairs
-from graphcl.losses.engine.pairs import compare, explicit, scored
-from graphcl.losses.engine.pairwise import pairwise
+from graphcl.losses.engine.base import Pairs
+from graphcl.losses.engine.compare import compare, explicit, scored
+from graphcl.losses.engine.register import pairwise
 from graphcl.losses.module import Loss
 from graphcl.registry import losses as _registry
 

@@ -4,11 +4,11 @@ from typing import Literal
 
 from torch import Tensor
 
-from graphcl.losses.engine.comparison import Pairs as Pairs
-from graphcl.losses.engine.pairs import compare as compare
-from graphcl.losses.engine.pairs import explicit as explicit
-from graphcl.losses.engine.pairs import scored as scored
-from graphcl.losses.engine.pairwise import pairwise as pairwise
+from graphcl.losses.engine.base import Pairs as Pairs
+from graphcl.losses.engine.compare import compare as compare
+from graphcl.losses.engine.compare import explicit as explicit
+from graphcl.losses.engine.compare import scored as scored
+from graphcl.losses.engine.register import pairwise as pairwise
 from graphcl.losses.formulas.barlow_twins import barlow_twins as barlow_twins
 from graphcl.losses.formulas.regression import byol as byol
 from graphcl.losses.formulas.regression import simsiam as simsiam

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from graphcl.arguments import LEARN, LEAST_LEARNED, named_arguments
 from graphcl.errors import InputError
-from graphcl.losses.engine.pairwise import total
+from graphcl.losses.engine.register import total
 from graphcl.registry import losses
 
 

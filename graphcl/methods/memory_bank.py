@@ -12,8 +12,8 @@ from graphcl.arguments import Count, Fraction, interval
 from graphcl.distributed import ranks
 from graphcl.errors import InputError
 from graphcl.losses import Loss
+from graphcl.losses.engine.compare import compare
 from graphcl.losses.engine.exponent import linear
-from graphcl.losses.engine.pairs import compare
 from graphcl.losses.engine.unit import at_least_float32, normalize
 from graphcl.losses.formulas.instance_nce import log_mean_exp
 from graphcl.methods.method import LossOfViews, Method, Outcome, require_arguments, require_ids

@@ -45,6 +45,7 @@ class Inputs:
         calibrate: function that returns a copy of `model` with BatchNorm statistics of all graphs.
         parts: indices of the graphs in the parts of the split by group; None unless an evaluator scores by groups.
         max_degree: degrees from this one on are counted together.
+        untrained: the model with random weights, if `model` starts from the weights of another run.
         train_other: function that trains another encoder with the settings of the run, and returns its embeddings.
         trained: embeddings of `batches` by the trained encoder; None before training.
     """
@@ -55,6 +56,7 @@ class Inputs:
     calibrate: Callable[[], ContrastiveModel]
     parts: Mapping[str, np.ndarray] | None = None
     max_degree: int = 64
+    untrained: ContrastiveModel | None = None
     train_other: Callable[[str], Tensor] | None = None
     trained: Tensor | None = None
 
@@ -72,6 +74,7 @@ class Inputs:
             "columns": self.dataset.targets is None or self.dataset.num_features == self.dataset.targets.num_features,
             "groups": self.parts is not None,
             "batchnorm": self.dataset.targets is None and has_batchnorm(self.model.encoder),
+            "init": self.untrained is not None,
             "trained": self.trained is not None,
         }
         return {self.dataset.rows, *(name for name, usable in met.items() if usable)}

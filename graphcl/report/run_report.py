@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -136,11 +136,8 @@ def _scores(result: Mapping[str, Any]) -> Section:
             over = _gain(after, rows[best])
             verdict = f"{_verdict(after, rows[best])} the best row without training ({names[best]}): {over}."
             columns[-1] += [_gain(after, before), f"{over} ({names[best]})"]
-            title = f"{evaluator}, gain over untrained"
             label = f"{evaluator}: trained encoder {number} {unit(kept['metric'])}. {verdict}"
-            figures.append([(label, gains(evaluator, before, after))])
-            if several:
-                figures[-1].append((f"{title}, of each seed", gain_by_seed(title, before, after)))
+            figures.append([(label, gains(evaluator, before, after)), *_by_seed(evaluator, before, after)])
         else:
             verdict = f"Nothing was trained; the best row without training is that of the {names[best]}."
         heads.append({"number": number, "interval": interval, "verdict": verdict})
@@ -160,6 +157,13 @@ def _scores(result: Mapping[str, Any]) -> Section:
         "seed_head": ["evaluator", "seed", *names.values(), *over_rows[:1]],
         "seed_rows": seed_rows,
     }
+
+
+def _by_seed(evaluator: str, before: Sequence[FoldScores], after: Sequence[FoldScores]) -> Iterator[tuple[str, Any]]:
+    """Yield the figure of each seed's gain, with its label, if there are several seeds."""
+    if len(after) > 1:
+        title = f"{evaluator}, gain over untrained"
+        yield f"{title}, of each seed", gain_by_seed(title, before, after)
 
 
 def _verdict(after: Sequence[FoldScores], best: Sequence[FoldScores]) -> str:

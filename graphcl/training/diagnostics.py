@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from graphcl.losses.engine.compare import Negatives, compare
 from graphcl.losses.engine.dense import off_diagonal
 from graphcl.losses.engine.exponent import linear
-from graphcl.losses.engine.pairs import Negatives, compare
-from graphcl.losses.engine.pairwise import softplus
+from graphcl.losses.engine.register import softplus
 from graphcl.losses.engine.unit import normalize
 
 

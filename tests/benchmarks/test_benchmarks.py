@@ -79,6 +79,25 @@ def test_the_suite_runs_on_tiny_sets(tmp_path):
     assert "| molpcba (generated) | 400 |" in (tmp_path / "tiny.md").read_text()
     found = gpu.main(["--dry-run", "--sets", "proteins", "--batch-sizes", "32", "--out", str(tmp_path)])
     assert [(row["amp"], row["graphs_per_s"] > 0) for row in found["rows"]] == [("no", True), ("yes", True)]
+    assert [(row["recipe"], row["step_ms"] > 0) for row in found["recipes"]] == [("graphcl", True)]
+
+
+def test_the_model_of_a_step_on_a_gpu():
+    """The first bound is the largest of traffic, arithmetic and launches; docs/gpu.md holds the table of the counts."""
+    import floor
+    import gpu
+
+    row = {"operations": 100, "launches": 50, "bytes": 3.35e9, "flops": 67e6, "least_bytes": 3.35e6}
+    for changed, least in (({}, 0.1), ({"least_bytes": 3.35e9}, 1.0), ({"flops": 134e9}, 2.0)):
+        assert floor.step_bounds(row | changed, "H100") == pytest.approx((least, 0.8 + 2.0))
+    assert gpu.predicted() in (BENCHMARKS.parent / "docs" / "gpu.md").read_text()
+
+
+def test_the_losses_on_a_gpu_in_a_dry_run(capsys):
+    import losses_gpu
+
+    losses_gpu.main(["--dry-run", "--repeats", "1", "--width", "16"])
+    assert capsys.readouterr().out.splitlines()[-1].count(" ms") == 7
 
 
 def test_the_compared_pipelines_have_the_same_encoder_and_loss():

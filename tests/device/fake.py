@@ -82,7 +82,7 @@ import torch._dynamo  # noqa: E402  (it lists the functions of torch.cuda, so im
 import torchgen  # noqa: E402
 import yaml  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
-from torch.utils._pytree import tree_map  # noqa: E402
+from torch.utils._pytree import tree_leaves, tree_map  # noqa: E402
 from torch.utils.weak import WeakIdKeyDictionary  # noqa: E402
 
 DEVICE, CPU = torch.device("cuda:0"), torch.device("cpu")
@@ -106,14 +106,17 @@ _GENERATORS: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
 
 
 class Log:
-    """Waits of the host by (place, kind), and the number of operations on the device; `memory` is what is free."""
+    """Waits of the host by (place, kind), and what the device would do; `memory` is what is free.
+
+    `operations` are dispatched, `launches` of them launch a kernel, and `bytes` are those of their tensors.
+    """
 
     def __init__(self):
         self.memory = 8 << 30
         self.reset()
 
     def reset(self):
-        self.waits, self.operations = Counter(), 0
+        self.waits, self.operations, self.launches, self.bytes = Counter(), 0, 0, 0
 
     def wait(self, kind):
         frame = sys._getframe(2)
@@ -341,6 +344,9 @@ def _run(func, args, kwargs):
     unseeded = torch.Tag.nondeterministic_seeded in func.tags and not generators
     with _draws_from_global() if unseeded else contextlib.nullcontext():
         out = func(*inner_args, **inner_kwargs)
+    if not (func.is_view or "empty" in name or name == "_unsafe_view"):
+        LOG.launches += 1
+        LOG.bytes += sum(each.nbytes for each in tree_leaves((args, kwargs, out)) if isinstance(each, torch.Tensor))
     stays = (device is not None and not to_cuda) or (name == "copy_" and type(args[0]) is not FakeCuda)
 
     def wrap(value):
@@ -376,6 +382,9 @@ class Stream:
 
     def synchronize(self):
         LOG.wait("synchronize")
+
+    def elapsed_time(self, end):
+        return 1.0
 
     def wait_event(self, event): ...
     def wait_stream(self, stream): ...
@@ -413,6 +422,7 @@ def pytest_configure(config):
     for name, function in functions.items():
         setattr(torch.cuda, name, function)
     torch.Generator, threading.Thread.run = FakeGenerator, _run_with_mode
+    sys.modules["triton"] = None  # its kernels need a real device
     torch.__future__.set_swap_module_params_on_conversion(True)
     torch._C._set_only_lift_cpu_tensors(True)  # `torch.tensor(..., device="cuda")` then copies by a visible operation
     _Mode().__enter__()

@@ -12,7 +12,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from graphcl.distributed import ranks
 from graphcl.losses import Loss
-from graphcl.losses.engine import pairs, tiled, torch_tiles
+from graphcl.losses.engine import compare as module
+from graphcl.losses.engine import tiled, torch_tiles
 from graphcl.registry import losses
 
 SHARD, FEATURES, WIDTH = 4, 5, 4
@@ -101,7 +102,7 @@ def every_variant(name):
     networks = model(), DistributedDataParallel(model())
     # With small limits, there are several tiles and chunks, and `auto` selects gathered keys in tiles.
     small = mock.patch.object(tiled, "ROW_ELEMENTS", 24), mock.patch.object(torch_tiles, "TILE", 3)
-    with small[0], small[1], mock.patch.object(pairs, "DENSE_LIMIT", 8):
+    with small[0], small[1], mock.patch.object(module, "DENSE_LIMIT", 8):
         for arguments, tensors in variants(name):
             try:
                 compare(networks, name, arguments, tensors)

@@ -11,10 +11,10 @@ from torch_geometric.data import Batch, Data
 
 from graphcl.errors import InputError
 from graphcl.evaluate import knn, logreg, svm
-from graphcl.graphs.statistics import graph_statistics
 from graphcl.models.calibrate import calibrate
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.gin import GIN
+from graphcl.references.statistics import graph_statistics
 
 
 def graphs(n=7, categories=False, seed=0):

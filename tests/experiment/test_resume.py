@@ -21,7 +21,7 @@ from torch_geometric.data import InMemoryDataset
 
 import graphcl
 from graphcl.config import read_config
-from graphcl.experiment import seed as experiment
+from graphcl.experiment import scoring
 from graphcl.experiment.record import epoch_log, run_folder
 from graphcl.models.saved import read_saved
 from graphcl.run import main
@@ -135,7 +135,7 @@ def signalled_in_evaluation(patch):
         time.sleep(1)
         raise AssertionError("not reached")
 
-    patch.setattr(experiment, "score_rows", score_rows)
+    patch.setattr(scoring, "score_rows", score_rows)
 
 
 STOPPED = "stopped; {} saved; `--resume {{out}}` continues the run."

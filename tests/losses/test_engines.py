@@ -21,8 +21,9 @@ from torch.utils._pytree import tree_leaves
 
 from graphcl.errors import InputError
 from graphcl.losses import compare, infonce
-from graphcl.losses.engine import pairs, tiled, torch_tiles
-from graphcl.losses.engine.comparison import Comparison, Sums
+from graphcl.losses.engine import compare as choice
+from graphcl.losses.engine import tiled, torch_tiles
+from graphcl.losses.engine.base import Comparison, Sums
 from graphcl.losses.engine.dense import DensePairs
 from graphcl.losses.engine.exponent import Exponent, gaussian, linear
 from graphcl.losses.engine.tiled import TiledPairs
@@ -175,7 +176,7 @@ def computed(engine, name, context, similarity="cosine", sizes=SIZES, dtype=torc
     kept = {"queue": leaves[2]} if held != "nothing" else {}
     kept |= {"ids": ids.to(device), "queue_ids": queue_ids.to(device)} if held == "ids" else {}
     chosen = "dense" if engine == "dense" else "tiled"
-    with mock.patch.object(pairs, "tiles", kernels if engine == "triton" else pairs.tiles):
+    with mock.patch.object(choice, "tiles", kernels if engine == "triton" else choice.tiles):
         made = compare(*leaves[:2], negatives, symmetric, similarity=similarity, engine=chosen, **kept)
         return [each.cpu() for each in gradients([each * 1.0 for each in REDUCTIONS[name][0](made)], leaves)]
 
@@ -317,7 +318,7 @@ def test_auto_goes_by_the_number_of_similarities(monkeypatch, views):
         ("cross", True, 4, 10 * 9), ("all", False, 0, 5 * 10), ("queue", True, 4, 10 * 4), ("queue", False, 0, 5 * 5)
     ):  # fmt: skip
         for limit, kind in ((size, DensePairs), (size - 1, TiledPairs)):
-            monkeypatch.setattr(pairs, "DENSE_LIMIT", limit)
+            monkeypatch.setattr(choice, "DENSE_LIMIT", limit)
             for engine, wanted in (("auto", kind), ("dense", DensePairs), ("tiled", TiledPairs)):
                 found = compare(*views(5, 3), negatives, symmetric, queue=views(4, 3)[0][:held], engine=engine)
                 assert type(found) is wanted

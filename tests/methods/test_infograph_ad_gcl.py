@@ -10,7 +10,7 @@ from torch_geometric.data import Batch, Data
 
 from graphcl.errors import InputError
 from graphcl.losses import Loss, dcl
-from graphcl.losses.engine import pairs
+from graphcl.losses.engine import compare as module
 from graphcl.methods import ADGCL, InfoGraph
 from graphcl.methods.ad_gcl import drop_ratio
 from graphcl.models.projector import make_projector
@@ -55,12 +55,12 @@ def cross_entropy(nodes, graphs_, of):
     ("loss", "by_hand", "head", "limit"),
     [
         (Loss("jsd"), jsd, "residual", 0),
-        (Loss("jsd"), jsd, "linear", pairs.DENSE_LIMIT),
+        (Loss("jsd"), jsd, "linear", module.DENSE_LIMIT),
         (Loss("infonce", temperature=0.3), cross_entropy, "linear", 0),
     ],
 )
 def test_infographs_value_gradient_and_outcome(loss, by_hand, head, limit, monkeypatch):
-    monkeypatch.setattr(pairs, "DENSE_LIMIT", limit)
+    monkeypatch.setattr(module, "DENSE_LIMIT", limit)
     method = build(InfoGraph, loss, projector=head)
     again = copy.deepcopy(method)
     outcome, (_, nodes), of = method(BATCH, BATCH), again.model.encode_nodes(BATCH), BATCH.batch.tolist()

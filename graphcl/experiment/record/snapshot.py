@@ -19,7 +19,7 @@ from graphcl.experiment.build import make_augmentations, training_sampler
 from graphcl.graphs.batching import members_of
 from graphcl.loaders.loader import make_loader
 from graphcl.losses import Loss
-from graphcl.losses.engine.comparison import Row
+from graphcl.losses.engine.base import Row
 from graphcl.losses.engine.dense import DensePairs, off_diagonal
 from graphcl.losses.engine.unit import normalize
 from graphcl.methods import Method

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from graphcl.losses.engine.comparison import Comparison, Pairs, Row, RowFunction, similarities
+from graphcl.losses.engine.base import Comparison, Pairs, Row, RowFunction, similarities
 from graphcl.losses.engine.exponent import Exponent
 
 

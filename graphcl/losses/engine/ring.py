@@ -25,8 +25,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from graphcl.distributed import ranks
+from graphcl.losses.engine.base import Comparison, RowFunction, Sums, Tiles
 from graphcl.losses.engine.checks import NonFiniteInputError, check_finite
-from graphcl.losses.engine.comparison import Comparison, RowFunction, Sums, Tiles
 from graphcl.losses.engine.tiled import TiledPairs
 
 _KEYS, _GRADIENTS = 1, 2

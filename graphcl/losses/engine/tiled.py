@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from graphcl.losses.engine import torch_tiles
-from graphcl.losses.engine.comparison import Comparison, Pairs, RowFunction, Sums, Tiles
+from graphcl.losses.engine.base import Comparison, Pairs, RowFunction, Sums, Tiles
 from graphcl.losses.engine.dense import similarity_rows
 from graphcl.losses.engine.exponent import Exponent
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from graphcl.losses.engine.comparison import Comparison, Mask, Sums
+from graphcl.losses.engine.base import Comparison, Mask, Sums
 from graphcl.losses.engine.exponent import Coefficients, Exponent
 
 TILE = 512

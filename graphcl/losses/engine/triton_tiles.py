@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphcl.losses.engine.comparison import Mask, Sums
+from graphcl.losses.engine.base import Mask, Sums
 from graphcl.losses.engine.exponent import Coefficients
 
 jit: Callable[[Any], Any]
@@ -43,11 +43,13 @@ WIDEST = 128
 def blocks(precision: str, rows: int, columns: int, depth: int, warps: int = 4, stages: int = 2) -> dict[str, Any]:
     """Return the options of a kernel: rows per program, columns per iteration, coordinates per product, and launch."""
     sizes = {"PRECISION": precision, "ROWS": rows, "COLUMNS": columns, "DEPTH": depth}
-    return sizes | {"num_warps": warps, "num_stages": stages}
+    # FP fusion: one instruction and one rounding for a product and a sum. From Triton 3.10 on, it is off by default.
+    return sizes | {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": True}
 
 
-# Chosen from compiler reports for Hopper and Ampere, so that few registers spill and shared memory stays within the 99
-# KB of smaller chips. Products in full float32 unroll the depth instead of using tensor cores, so their depth is short.
+# Chosen from compiler reports, so that few registers spill and shared memory stays within the 99 KB of smaller chips;
+# tests/losses/test_compiled.py repeats them. Products in full float32 unroll the depth instead of using tensor cores,
+# so their depth is short.
 FORWARD = {
     "highest": blocks("ieee", 64, 64, 16, stages=3),
     "high": blocks("tf32x3", 64, 64, 32),

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from graphcl.arguments import Temperature, Width
 from graphcl.distributed import ranks
-from graphcl.losses.engine.pairwise import Pairs, linear, pairwise
+from graphcl.losses.engine.register import Pairs, linear, pairwise
 
 
 @pairwise("dclw")

@@ -5,7 +5,7 @@ from typing import Literal
 from torch import Tensor
 
 from graphcl.arguments import Temperature
-from graphcl.losses.engine.pairwise import Pairs, pairwise, softplus
+from graphcl.losses.engine.register import Pairs, pairwise, softplus
 from graphcl.losses.formulas.dcl import dcl
 
 

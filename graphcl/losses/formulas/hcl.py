@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from graphcl.arguments import NonNegative, Ratio, Temperature
-from graphcl.losses.engine.pairwise import Pairs, linear, pairwise
+from graphcl.losses.engine.register import Pairs, linear, pairwise
 from graphcl.losses.formulas.debiased import corrected
 
 

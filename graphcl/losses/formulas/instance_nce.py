@@ -5,7 +5,7 @@ from torch import Tensor
 
 from graphcl.arguments import Finite, NonNegative, Temperature
 from graphcl.distributed import ranks
-from graphcl.losses.engine.pairwise import Pairs, Row, linear, pairwise, softplus
+from graphcl.losses.engine.register import Pairs, Row, linear, pairwise, softplus
 
 
 @pairwise("instance_nce", method="memory_bank", negatives="queue", symmetric=False)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from graphcl.losses.engine.checks import check_views, check_weight
-from graphcl.losses.engine.pairwise import Reduction, reduce
+from graphcl.losses.engine.register import Reduction, reduce
 from graphcl.losses.engine.unit import normalize
 from graphcl.registry import losses
 

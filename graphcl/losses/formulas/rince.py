@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 from torch import Tensor
 
 from graphcl.arguments import Temperature, interval
-from graphcl.losses.engine.pairwise import Pairs, linear, pairwise, softplus
+from graphcl.losses.engine.register import Pairs, linear, pairwise, softplus
 
 LARGEST = 60.0
 """Largest q / temperature: e^88 overflows float32, and sums over negatives and anchors need a margin."""

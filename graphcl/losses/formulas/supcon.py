@@ -7,7 +7,7 @@ from graphcl.arguments import Temperature
 from graphcl.distributed import ranks
 from graphcl.errors import InputError
 from graphcl.losses.engine.checks import check_labels
-from graphcl.losses.engine.pairwise import Pairs, linear, pairwise, softplus
+from graphcl.losses.engine.register import Pairs, linear, pairwise, softplus
 
 
 @pairwise(

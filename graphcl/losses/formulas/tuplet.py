@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from graphcl.arguments import Count
-from graphcl.losses.engine.pairwise import Pairs, Row, linear, pairwise, softplus
+from graphcl.losses.engine.register import Pairs, Row, linear, pairwise, softplus
 
 
 @pairwise(

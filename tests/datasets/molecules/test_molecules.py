@@ -16,9 +16,9 @@ pytest.importorskip("rdkit", reason="rdkit is not installed")
 from rdkit import Chem
 from rdkit.Chem import Descriptors, rdFingerprintGenerator
 
-from graphcl.datasets.molecules.fingerprints import descriptors, ecfp4, ecfp4_counts
 from graphcl.datasets.molecules.graphs import molecule_graphs
 from graphcl.datasets.molecules.split import scaffold_groups, split_molecules
+from graphcl.references.fingerprints import descriptors, ecfp4, ecfp4_counts
 
 SMILES = [
     "C", "CCO", "*CC", "[235U]", "[Fe+9]", "[CH3]", "F/C=C/F", "F/C=C\\F", "C[C@H](N)O", "C[C@@H](N)O", "[Na+].[Cl-]",

@@ -26,8 +26,8 @@ from torch import Tensor
 from graphcl.arguments import checked
 from graphcl.distributed import ranks
 from graphcl.errors import InputError, InputTypeError
+from graphcl.losses.engine.base import Comparison, Mask, Pairs, Row, Similarity, similarities
 from graphcl.losses.engine.checks import check_finite, check_ids, check_queue, check_rows, check_views
-from graphcl.losses.engine.comparison import Comparison, Mask, Pairs, Row, Similarity, similarities
 from graphcl.losses.engine.dense import DensePairs, off_diagonal
 from graphcl.losses.engine.ring import RingPairs, rows_of_others
 from graphcl.losses.engine.tiled import TiledPairs, tiles

@@ -20,10 +20,10 @@ from torch.nn import functional
 from graphcl.arguments import checked, nearest
 from graphcl.distributed import ranks
 from graphcl.errors import InputError
+from graphcl.losses.engine.base import Pairs, Row, Similarity
 from graphcl.losses.engine.checks import check_weight
-from graphcl.losses.engine.comparison import Pairs, Row, Similarity
+from graphcl.losses.engine.compare import compare
 from graphcl.losses.engine.exponent import Exponent, gaussian, linear
-from graphcl.losses.engine.pairs import compare
 from graphcl.registry import losses
 
 __all__ = ["Exponent", "Pairs", "Row", "gaussian", "linear", "pairwise", "softplus"]

@@ -1,0 +1,130 @@
+"""Compile the Triton kernels for GPUs, without one, and limit registers, spills and shared memory.
+
+Triton contains NVIDIA's assembler and `cuobjdump`, which reads the compiled kernels. `pytest -m triton` compiles for
+all GPUs and widths, in some minutes; otherwise a few kernels are compiled. The limits are what Triton 3.9 needs.
+"""
+
+import re
+import subprocess
+import tempfile
+from collections import Counter
+from itertools import product
+
+import pytest
+import torch
+
+from graphcl import Loss
+from graphcl.losses.engine import pairs, triton_tiles
+
+triton = pytest.importorskip("triton", "3.9", reason="the limits are those of Triton 3.9")
+GPUS = 75, 80, 86, 90, 100, 120
+LIMITS = {
+    ("highest", "_forward"): (255, 16, 16_384),
+    ("highest", "_backward"): (255, 16, 24_576),
+    ("high", "_forward"): (255, 24, 40_960),
+    ("high", "_backward"): (255, 32, 33_024),
+    ("medium", "_forward"): (255, 16, 98_320),
+    ("medium", "_backward"): (172, 24, 49_696),
+    ("medium", "_forward", 75): (255, 128, 32_768),  # no TF32: products without tensor cores
+}
+"""Precision and kernel (and GPU) -> most registers and bytes of spills per thread, and bytes of shared memory."""
+
+
+class Driver:
+    """Stand in for a driver, so that kernels are compiled for a GPU of this compute capability."""
+
+    def __init__(self, capability):
+        from triton.backends.compiler import GPUTarget
+
+        self.target, self.capability = GPUTarget("cuda", capability, 32), capability
+
+    def get_current_target(self):
+        return self.target
+
+    def get_current_device(self):
+        return self.capability  # Triton keeps kernels by device
+
+    def get_current_stream(self, device):
+        return 0
+
+
+class Compiled:
+    """Compile a kernel where it would be launched, with the same arguments."""
+
+    def __init__(self, kernel, found):
+        self.kernel, self.found = kernel, found
+
+    def __getitem__(self, grid):
+        def launch(*arguments, **options):
+            self.found.append((self.kernel.fn.__name__, self.kernel.warmup(*arguments, grid=grid, **options)))
+
+        return launch
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """Return `compile(capability, precision, width, loss)`, which returns the names and kernels of a training step."""
+    found = []
+    for name in ("_forward", "_backward"):
+        monkeypatch.setattr(triton_tiles, name, Compiled(getattr(triton_tiles, name), found))
+    monkeypatch.setattr(pairs, "tiles", lambda _: triton_tiles)
+
+    def compile(capability, precision, width, loss="infonce"):
+        monkeypatch.setattr(triton.runtime.driver, "_active", Driver(capability))
+        monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: precision)
+        found.clear()
+        views = torch.randn(2, 1024, width, generator=torch.Generator().manual_seed(0)).requires_grad_()
+        Loss(loss)(*views, negatives="all", engine="tiled").backward()
+        return list({(name, kernel.hash): (name, kernel) for name, kernel in found}.values())
+
+    return compile
+
+
+def resources(kernel):
+    """Return the registers and the bytes of spills (the stack) per thread, and the bytes of shared memory."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(kernel.asm["cubin"])
+        file.flush()
+        command = [triton.knobs.nvidia.cuobjdump.path, "--dump-resource-usage", file.name]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    registers, stack, local = (int(re.search(rf"{name}:(\d+)", text)[1]) for name in ("REG", "STACK", "LOCAL"))
+    return registers, stack + local, kernel.metadata.shared
+
+
+def instructions(kernel):
+    """Return the number of instructions of each kind in the kernel's PTX."""
+    return Counter(re.findall(r"^\s+(?:@\S+ )?(wgmma\.mma|tcgen05\.mma|[a-z]+\d*)[._]", kernel.asm["ptx"], re.M))
+
+
+def check(kernels, precision, where):
+    """Assert that resources are within the limits, that FP fusion is on, and that TF32 products use tensor cores."""
+    assert {name for name, _ in kernels} == {"_forward", "_backward"}
+    for name, kernel in kernels:
+        used, most = resources(kernel), LIMITS.get((precision, name, where[0]), LIMITS[precision, name])
+        assert all(one <= limit for one, limit in zip(used, most, strict=True)), (name, where, used)
+        assert kernel.metadata.enable_fp_fusion
+        counts = instructions(kernel)
+        tensor_cores = sum(counts[each] for each in ("mma", "wgmma.mma", "tcgen05.mma"))
+        assert (tensor_cores > 0) == (precision != "highest" and where[0] >= 80), (name, where, counts)
+        if not tensor_cores:
+            assert counts["fma"] > 4 * counts["mul"], (name, where, counts)
+
+
+@pytest.mark.parametrize(("capability", "precision"), [(80, "high"), (90, "medium")])
+def test_kernels_fit_and_use_the_tensor_cores(compiled, capability, precision):
+    check(compiled(capability, precision, 128), precision, (capability, precision, 128))
+
+
+@pytest.mark.triton
+@pytest.mark.parametrize("capability", GPUS)
+def test_kernels_of_all_widths_and_of_two_exponents_fit(compiled, capability):
+    """`hcl` and `adnce` have two exponents, the latter quadratic ones."""
+    cases = [("infonce", width) for width in (32, 64, 128, 256, 512)] + [("hcl", 128), ("adnce", 128)]
+    for precision, (loss, width) in product(triton_tiles.FORWARD, cases):
+        check(compiled(capability, precision, width, loss), precision, (capability, precision, width, loss))
+
+
+def test_a_kernel_that_spills_is_refused(compiled, monkeypatch):
+    monkeypatch.setitem(triton_tiles.BACKWARD, "high", triton_tiles.BACKWARD["high"] | {"maxnreg": 64})
+    with pytest.raises(AssertionError, match=r"_backward.*\(64, \d{2,}, "):
+        check(compiled(80, "high", 128), "high", (80, "high", 128))

@@ -1,0 +1,85 @@
+"""Tests that every registered row and evaluator must pass: known facts, and a run that computes each row."""
+
+import pytest
+import torch
+
+from graphcl import load_dataset, make_config
+from graphcl.errors import InputError
+from graphcl.evaluate import FoldScores
+from graphcl.evaluate.needs import NEEDS
+from graphcl.experiment.scoring import score
+from graphcl.experiment.seed import run_seed
+from graphcl.references.rows import Inputs, compute_rows, is_trained, row_labels, without_training
+from graphcl.registry import evaluators, references
+from tests.conftest import restored, small_graphs
+from tests.experiment.test_retrieval import graphs
+
+TASKS = {evaluators.fact(name, "task") for name in evaluators}
+SMALL = {"epochs": 1, "batch_size": 8, "encoder": {"name": "gin", "hidden_channels": 8, "num_layers": 2}}
+FOLDS = {"evaluation": {"folds": 3, "inner_folds": 2}}
+
+
+def rows_of(dataset, **settings):
+    config = make_config({**SMALL, **FOLDS, **settings})
+    return run_seed(config, dataset, 0, torch.device("cpu")).scores
+
+
+def test_facts_are_known():
+    needs = {"graphs", "nodes", "smiles", "groups", "batchnorm", "trained", *TASKS}
+    for name in references:
+        assert {*references.fact(name, "needs").split()} <= needs, name
+        assert references.fact(name, "task") in {"", *TASKS}, name
+    usual = [evaluators.fact(name, "usual") for name in evaluators]
+    assert sorted(filter(None, usual)) == ["copies", "groups", "labels", "nodes", "targets"]
+    for name in evaluators:
+        assert {*evaluators.fact(name, "needs").split(" or ")} <= NEEDS.keys(), name
+
+
+def test_every_row_is_scored_in_a_run():
+    pytest.importorskip("rdkit", reason="rdkit is not installed")
+    pairs = rows_of(load_dataset(graphs(y=lambda number, member: number % 2)), eval=["svm", "retrieval"])
+    smiles = [f"C{'C' * size}{'O' * (size % 2)}" for size in range(12)]
+    molecules = load_dataset(smiles)
+    molecules._data.y, molecules.classes = torch.arange(12) % 2, torch.arange(2)
+    molecules.slices["y"] = torch.arange(13)
+    small = {"encoder": {"name": "molecule_gine", "hidden_channels": 8, "num_layers": 2}}
+    of_molecules = rows_of(molecules, eval=["knn"], **small)
+    nodes = {"encoder": {"name": "node_gcn", "hidden_channels": 8}, "method": "grace"}
+    of_nodes = rows_of(load_dataset("sbm-400", nodes=True), eval=["nmi"], **nodes)
+    found = {row for scores in (pairs, of_molecules, of_nodes) for each in scores.values() for row in each}
+    assert found == {*references}
+    assert "majority" not in pairs["retrieval"]
+    assert not {"random", "wl"} & pairs["svm"].keys()
+
+
+def test_references_need_no_training_and_come_in_the_order_of_tables():
+    assert {*without_training()} == {*references} - {"trained", "descriptors+trained"}
+    assert list(row_labels(["trained", "unknown", "wl", "majority"])) == ["majority", "wl", "unknown", "trained"]
+    assert not is_trained("unknown")
+
+
+def test_what_a_file_of_ones_own_returns_is_checked():
+    dataset = load_dataset(small_graphs())
+    inputs = Inputs(dataset, (), torch.nn.ModuleDict({"encoder": torch.nn.Identity()}), torch.nn.Identity)
+    with restored(evaluators), restored(references):
+        references.register("flat")(lambda inputs: torch.zeros(36))
+        references.register("array")(lambda inputs: 3)
+        for name, got in ("flat", r"shape \[36\]"), ("array", "int"):
+            with pytest.raises(
+                InputError, match=rf"^row `{name}` must return an embedding \[36, columns\] .* got {got}\.$"
+            ):
+                compute_rows(inputs, {name}, {"predict"})
+        evaluators.register("number")(lambda h, y: 1.0)
+        with pytest.raises(InputError, match=r"^evaluator `number` must return FoldScores, got float\.$"):
+            score(make_config({"eval": ["number"]}), "number", torch.zeros(36, 1), dataset)
+        with pytest.raises(
+            InputError, match=r"^evaluator `mine` is registered with an unknown fact 'need'; did you mean"
+        ):
+            evaluators.register("mine", need="labels")(lambda h, y: 1.0)
+
+
+def test_lower_is_better_where_the_scores_say_it():
+    scores = [FoldScores(0, (value,), (0.0,), (value,), 1, 1, "distance", lower=True) for value in (2.0, 1.0)]
+    assert [each.is_error for each in scores] == [True, True]
+    assert repr(scores[0]) == "FoldScores(distance 2.00, seed 0)"
+    assert FoldScores(0, (1.0,), (0.0,), (1.0,), 1, 1, "rmse").is_error
