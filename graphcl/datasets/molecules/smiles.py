@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -26,6 +27,8 @@ CHUNK = 4096
 """Number of rows that are parsed at a time."""
 MAX_ATOMS = 2**14
 """Largest number of atoms of a molecule; RDKit's time to list the bonds grows with their square."""
+HYDROGEN_ISOTOPE = re.compile(r"\[\d+H").search
+"""Function that finds deuterium and tritium in a SMILES, which RDKit's parser does not remove."""
 
 
 def load_molecules(source: Any, settings: SplitTable) -> tuple[Parser, Graphs, Benchmark | None]:
@@ -163,15 +166,21 @@ class Parser:
 
 
 def _molecule(given: Any, chem: Any) -> Any:
-    """Return the sanitised molecule of a SMILES, or a sanitised copy of a molecule; None if it is invalid."""
+    """Return the sanitised molecule of a SMILES, or a sanitised copy of a molecule; None if it is invalid.
+
+    Hydrogens are implicit, isotopes of hydrogen too, except those that RDKit's `RemoveHs` keeps.
+    """
     molecule = chem.MolFromSmiles(given) if isinstance(given, str) else given
     if not isinstance(molecule, chem.Mol) or not 1 <= molecule.GetNumAtoms() <= MAX_ATOMS:
         return None
-    if not isinstance(given, str):
+    if not isinstance(given, str) or HYDROGEN_ISOTOPE(given):
         molecule = chem.Mol(molecule)
         if chem.SanitizeMol(molecule, catchErrors=True):
             return None
-        chem.AssignStereochemistry(molecule, cleanIt=True)
+        rules = chem.RemoveHsParameters()
+        rules.removeIsotopes = True
+        molecule = chem.RemoveHs(molecule, rules)
+        chem.AssignStereochemistry(molecule, cleanIt=True, force=True)
     return molecule
 
 

@@ -22,7 +22,7 @@ from graphcl.datasets.molecules.split import scaffold_groups, split_molecules
 
 SMILES = [
     "C", "CCO", "*CC", "[235U]", "[Fe+9]", "[CH3]", "F/C=C/F", "F/C=C\\F", "C[C@H](N)O", "C[C@@H](N)O", "[Na+].[Cl-]",
-    "[H][H]", "FP(F)(F)(F)F", "c1ccccc1", "[NH3]->[Cu]", "[2H]C", "[O-][N+](=O)c1cc[nH]c1", "C#N", "C1CC2CC1CC2",
+    "[H][H]", "FP(F)(F)(F)F", "c1ccccc1", "[NH3]->[Cu]", "[O-][N+](=O)c1cc[nH]c1", "C#N", "C1CC2CC1CC2",
 ]  # fmt: skip
 ROWS = "id,smiles,active,logS,kind\n1,CCO,1,0.5,yes\n2,c1ccccc1,0,,no\n3,xx,1,2,yes\n4,CCN,1,3,no\n5,*CC,0,1,no\n"
 
@@ -36,11 +36,11 @@ def parsed(smiles):
     return [Chem.MolFromSmiles(each) for each in smiles]
 
 
-def test_the_coding_is_that_of_ogb_and_within_the_tables_of_the_encoder():
+def test_the_coding_is_that_of_ogb_but_for_chirality_and_within_the_tables_of_the_encoder():
     smiles2graph = pytest.importorskip("ogb.utils.mol").smiles2graph
     for found, each in zip(load_dataset(SMILES), SMILES, strict=True):
         expected = smiles2graph(each)
-        np.testing.assert_array_equal(found.x, expected["node_feat"], each)
+        np.testing.assert_array_equal(np.delete(found.x, 1, 1), np.delete(expected["node_feat"], 1, 1), each)
         np.testing.assert_array_equal(found.edge_index, expected["edge_index"], each)
         np.testing.assert_array_equal(found.edge_attr, expected["edge_feat"], each)
     atropisomer = Chem.MolFromSmiles("Cc1cccc(I)c1-c1c(C)cccc1I |wU:7.7|")
@@ -50,6 +50,57 @@ def test_the_coding_is_that_of_ogb_and_within_the_tables_of_the_encoder():
     for values, sizes in ((data.x, ATOM_SIZES), (data.edge_attr, BOND_SIZES)):
         assert (values >= 0).all()
         assert (values < torch.tensor(sizes)).all()
+
+
+CIP = [
+    ("N[C@@H](C)C(=O)O", "S", ""),  # L-alanine
+    ("OC[C@@H](O)C=O", "R", ""),  # D-glyceraldehyde
+    ("N[C@@H](CS)C(=O)O", "R", ""),  # L-cysteine
+    ("O[C@@H](C(=O)O)[C@@H](O)C(=O)O", "RR", ""),  # L-tartaric acid
+    ("O[C@H](C(=O)O)[C@@H](O)C(=O)O", "RS", ""),  # meso-tartaric acid
+    ("C[C@H]1CC[C@@H](C)CC1", "ss", ""),  # cis-1,4-dimethylcyclohexane
+    ("C[C@H]1CC[C@H](C)CC1", "rr", ""),  # trans
+    ("OC[C@H](O)[C@@H](O)[C@H](O)CO", "RSr", ""),  # ribitol, or xylitol
+    ("C/C=C/C", "", "E"),
+    ("OC(=O)/C=C\\C(=O)O", "", "Z"),  # maleic acid
+    ("C/C=C\\[C@H](O)/C=C/C", "R", "EZ"),
+    ("C[S@](=O)CC", "S", ""),
+    ("C[C@H](O)[13CH3]", "", ""),  # a centre by isotopes only
+    ("FC=CF |c:1|", "", "Z"),
+]
+"""SMILES, and the CIP labels of its atoms and of its double bonds, sorted."""
+
+
+def labels(graph):
+    atoms, bonds = (
+        "".join(sorted(table[each] for each in column.tolist() if each))
+        for table, column in (("-RSrs", graph.x[:, 1]), ("-ZEze", graph.edge_attr[::2, 1]))
+    )
+    return atoms, bonds
+
+
+def test_stereochemistry_is_in_cip_labels():
+    for found, (smiles, atoms, bonds) in zip(load_dataset([each for each, *_ in CIP]), CIP, strict=True):
+        assert labels(found) == (atoms, bonds), smiles
+
+
+def test_a_molecule_that_needs_too_many_comparisons_has_no_labels(monkeypatch):
+    spiro = ["C[C@H]1CC2(C1)C[C@H](C)C2", "C[C@H]1CC2(C1)C[C@@H](C)C2"]
+    monkeypatch.setattr("graphcl.datasets.molecules.graphs.MAX_COMPARISONS", 1000)
+    assert [labels(each) for each in load_dataset(["C[C@H](N)O", *spiro])] == [("R", ""), ("", ""), ("", "")]
+
+
+def test_hydrogens_are_implicit_however_they_are_written():
+    pairs = [
+        ("[2H]C([2H])[3H]", "C"), ("[H]OCC", "CCO"), ("[2H]n1cccc1", "c1cc[nH]c1"), ("C[C@@H]([2H])O", "CCO"),
+        ("[2H][C@](F)(Cl)Br", "[C@H](F)(Cl)Br"), ("F/C([2H])=C/F", "F/C=C/F"), ("[2H][2H]", "[H][H]"),
+    ]  # fmt: skip
+    for written, plain in pairs:
+        molecule = Chem.AddHs(Chem.MolFromSmiles(plain))
+        found = load_dataset([written, plain]), load_dataset([molecule, molecule])
+        (first, expected), (explicit, _) = ([tuple(sorted(map(tuple, g.x.tolist()))) for g in each] for each in found)
+        assert first == expected, written
+        assert explicit == expected, plain
 
 
 def test_the_short_way_of_common_smiles_gives_the_same_graphs():
@@ -109,7 +160,7 @@ def test_unsanitised_molecules_become_the_graphs_of_their_smiles():
     expected = load_dataset(SMILES)
     molecules = [Chem.MolFromSmiles(each, sanitize=each == "[H][H]") for each in SMILES]
     invalid = Chem.MolFromSmiles("C(C)(C)(C)(C)C", sanitize=False)
-    with pytest.warns(UserWarning, match="1 of 20 rows hold no valid molecule of at most"):
+    with pytest.warns(UserWarning, match="1 of 19 rows hold no valid molecule of at most"):
         found = load_dataset([*molecules, invalid])
     assert torch.equal(found.x, expected.x)
     assert torch.equal(found.edge_attr, expected.edge_attr)
