@@ -21,8 +21,9 @@ from graphcl.datasets.disk.on_disk import is_on_disk, open_on_disk
 from graphcl.datasets.features import node_features
 from graphcl.datasets.groups import GroupNumbers
 from graphcl.datasets.invalid import NoGraphLeftError, describe_invalid, kept_rows
+from graphcl.datasets.molecules.columns import SUFFIXES
 from graphcl.datasets.molecules.smiles import load_molecules
-from graphcl.datasets.molecules.table import SUFFIXES, is_molecules
+from graphcl.datasets.molecules.table import is_molecules
 from graphcl.datasets.names import SYNTHETIC, is_node_name
 from graphcl.datasets.networks import convert_networkx, is_networkx
 from graphcl.datasets.nodes import load_nodes
@@ -70,7 +71,8 @@ def load_dataset(
     | `"./folder"` | a folder of `.pt` files, each of one `Data` or a list; their names become the `id` |
     | `"./folder"` | a folder that `write_on_disk` made: memory-mapped, with the features it was written with |
     | `"molecules.csv"` | a table with a column of SMILES: `.csv`, `.tsv`, or `.smi` without header, also with `.gz` |
-    | a DataFrame | of pandas, with a column of SMILES or of RDKit molecules |
+    | `"molecules.xlsx"` | likewise: the first sheet of a workbook, or a `.parquet` file |
+    | a DataFrame | of pandas or polars or a table of pyarrow, with a column of SMILES or of RDKit molecules |
     | `["CCO", ...]` | a list or Series of SMILES or of RDKit molecules; with `smiles`, graphs with that attribute |
     | a molecule | of RDKit |
 

@@ -17,7 +17,7 @@ from graphcl.datasets.invalid import InvalidRow, NoGraphLeftError
 from graphcl.datasets.molecules.duplicates import count_duplicates
 from graphcl.datasets.molecules.graphs import Graphs, concatenate, molecule_graphs
 from graphcl.datasets.molecules.split import split_molecules
-from graphcl.datasets.molecules.table import Table, read_table, where
+from graphcl.datasets.molecules.table import REACTION, Table, read_table, where
 from graphcl.datasets.settings import SplitTable
 from graphcl.datasets.settings import Table as Rules
 from graphcl.errors import InputError, one_line, warn
@@ -162,7 +162,9 @@ class Parser:
         table, found = self.table, self.invalid
         shown = [f"{where(table.lines, row.id)} {one_line(repr(table.molecules[row.id]), 60)}" for row in found[:3]]
         count = f"{len(found)} of {len(table.molecules)} rows hold no valid molecule of at most {MAX_ATOMS} atoms"
-        return f"{table.name}: {count}: {', '.join(shown)}{', ...' * (len(found) > 3)}"
+        reactions = any(REACTION(row.smiles) for row in found)
+        advice = "; A>>B is a reaction: give its reactants or its products as the column of SMILES" * reactions
+        return f"{table.name}: {count}: {', '.join(shown)}{', ...' * (len(found) > 3)}{advice}"
 
 
 def _molecule(given: Any, chem: Any) -> Any:

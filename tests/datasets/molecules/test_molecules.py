@@ -2,6 +2,7 @@
 
 import gzip
 import itertools
+import os
 
 import numpy as np
 import pytest
@@ -128,6 +129,8 @@ def test_all_kinds_of_sources_give_the_same_graphs(tmp_path):
         table(tmp_path, "n\tsmiles\n1\tCCO\n2\tc1ccccc1\n", "m.tsv"),
         str(table(tmp_path, gzip.compress(b"n\tSMILES\n1\tCCO\n2\tc1ccccc1\n"), "m.smi.TSV.GZ")),
         table(tmp_path, "\ufeff\r\nsmiles\r\nCCO\r\nc1ccccc1\r\n", "w.CSV"),
+        table(tmp_path, "n,m;smiles;k\n1;CCO;\n2;c1ccccc1;a,b\n", "semicolons.csv"),
+        table(tmp_path, "n\tsmiles\n1\tCCO\n2\tc1ccccc1\n", "tabs.csv"),
         pd.DataFrame({"smiles": rows}),
         parsed(rows),
     ):
@@ -135,6 +138,57 @@ def test_all_kinds_of_sources_give_the_same_graphs(tmp_path):
         assert torch.equal(found.x, expected.x), source
         assert torch.equal(found.edge_attr, expected.edge_attr), source
         assert found.id.tolist() == [0, 1], source
+
+
+def test_every_kind_of_frame_gives_the_same_table(tmp_path):
+    import pandas as pd
+
+    arrow, polars = pytest.importorskip("pyarrow"), pytest.importorskip("polars")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    pytest.importorskip("openpyxl")
+    columns = {"smiles": ["CCO", "CCN", "CCC"], "id": [2**53, 2**53 + 1, None], "y": [0.5, None, 2.5]}
+    parquet.write_table(arrow.table(columns), tmp_path / "m.parquet")
+    texts = pd.DataFrame({**columns, "id": [str(2**53), str(2**53 + 1), None]})
+    texts.to_excel(tmp_path / "m.xlsx", index=False)
+    for source in (
+        arrow.table(columns),
+        arrow.RecordBatch.from_pydict(columns),
+        polars.DataFrame(columns),
+        texts.astype({"id": "Int64"}),
+        tmp_path / "m.parquet",
+        str(tmp_path / "m.xlsx"),
+    ):
+        found = load_dataset(source, target="y", group="id")
+        assert found.smiles == columns["smiles"], source
+        assert found.groups.tolist() == [0, 1, -1], source  # 2^53 + 1 is not a number of float64
+        assert found.y.isnan().flatten().tolist() == [False, True, False], source
+    one_line(lambda: load_dataset(polars.DataFrame({"a": ["C"]})), "the table has no columns 'smiles'", "Columns: a")
+    for kind in (polars.Series, arrow.array, lambda rows: arrow.chunked_array([rows])):
+        assert load_dataset(kind(columns["smiles"])).smiles == columns["smiles"], kind
+    for name in ("m.parquet", "m.xlsx"):
+        damaged = table(tmp_path, "smiles\nC\n", name)
+        one_line(lambda damaged=damaged: load_dataset(damaged), f"cannot read '{damaged}': ")
+
+
+def test_a_named_pipe_is_refused_at_once(tmp_path):
+    for name in ("m.csv", "m.parquet"):
+        os.mkfifo(tmp_path / name)
+        one_line(lambda name=name: load_dataset(tmp_path / name), f"{name}': it is not a regular file; save the table")
+
+
+def test_text_that_is_not_unicode_is_refused(tmp_path):
+    import pandas as pd
+
+    columns = {"smiles": ["C", "CC"], "y": ["a", "b"], "group": ["g", "h"]}
+    message = "is not Unicode, as it has a lone surrogate; save it in UTF-8."
+    for name in columns:
+        wrong = pd.DataFrame({**columns, name: ["C", "C\udc80"]}, dtype=object)
+        one_line(lambda wrong=wrong: load_dataset(wrong, target="y", group="group"), "row 1 'C\\udc80'", message)
+    wrong = pd.DataFrame(columns, dtype=object)
+    wrong.columns = pd.Index(["smiles", "\ud800", "group"], dtype=object)
+    one_line(lambda: load_dataset(wrong, target="\ud800"), "the name '\\ud800'", message)
+    one_line(lambda: load_dataset(["CC", "C\udc80"]), message)
+    one_line(lambda: load_dataset(table(tmp_path, name="m\udce9.csv")), "the name 'm\\udce9'", message)
 
 
 def test_invalid_rows_are_left_out_and_texts_are_classes(tmp_path, capfd):
@@ -171,11 +225,11 @@ def test_limits(tmp_path, monkeypatch):
     monkeypatch.setattr("graphcl.datasets.molecules.smiles.MAX_ATOMS", 99)
     with pytest.warns(UserWarning, match="1 of 3 rows hold no valid molecule of at most 99 atoms: row 0 'CCC"):
         assert [each.num_nodes for each in load_dataset(["C" * 100, "C" * 99, "C"])] == [99, 1]
-    monkeypatch.setattr("graphcl.datasets.molecules.table.MAX_UNPACKED", 1000)
+    monkeypatch.setattr("graphcl.datasets.molecules.columns.MAX_UNPACKED", 1000)
     load_dataset(table(tmp_path, "C\n" * 100, "m.smi"))
     packed = table(tmp_path, gzip.compress(b"C\n" * 100), "m.smi.gz")
     one_line(lambda: load_dataset(packed), "more than 1000 characters; unpack it if you trust it")
-    monkeypatch.setattr("graphcl.datasets.molecules.table.MAX_LINE", 1000)
+    monkeypatch.setattr("graphcl.datasets.molecules.columns.MAX_LINE", 1000)
     long = table(tmp_path, f"C\n{'C' * 1000}\n", "m.smi")
     one_line(lambda: load_dataset(long), "line 2 has more than 1000 characters")
     one_line(lambda: load_dataset(tmp_path / "none.csv"), "cannot read", "No such file")
@@ -194,7 +248,11 @@ REFUSED = [
     ("smiles,y\nC,1\nCC,low\n", OF_Y, f"{FLOAT32}'low' in line 3; correct it, or leave it empty."),
     ("smiles,y\nC,1\nCC,1.5e39\n", OF_Y, f"{FLOAT32}'1.5e39' in line 3"),
     ('smiles,y\nC,1\n"CC,0\n' + "C,1\n" * 52, OF_Y, "line 3: unexpected end of data; close the quote"),
-    ("smiles,y\nC,1,2\n", OF_Y, "line 2 has 3 cells, the header 2"),
+    ("smiles,y\nC,1,2\n", OF_Y, "line 2 has 3 cells, the header 2; quote cells with commas"),
+    ("smiles;y\nC;1;2\n", OF_Y, "line 2 has 3 cells, the header 2; quote cells with semicolons"),
+    ("smiles;y\nC;0,5\nCC;1,5\n", OF_Y, "`target` 'y' has decimal commas, as in 0,5; write decimal points."),
+    ("a;b\nC;1\n", {}, "no columns 'smiles'; Columns: a, b."),
+    (["CCO>>CC=O"], {}, "row 0 'CCO>>CC=O'; A>>B is a reaction: give its reactants or its products as the column"),
     (b"smiles\n\xe9\n", {}, "codec can't decode byte 0xe9 in position 7: invalid continuation byte; save it as text"),
     (ROWS, {"split": "scaffold"}, "`split` scaffold needs targets to score"),
     (ROWS, {"target": "active", "split": "random"}, "leaves the part valid empty"),
