@@ -64,8 +64,11 @@ def write_invalid(rows: Invalid, path: Path) -> str:
     if not rows:
         return ""
     text = io.StringIO()
-    cells = [[f"'{each}" if str(each).startswith(FORMULA) else each for each in row] for row in rows]
-    csv.writer(text, lineterminator="\n").writerows([rows[0]._fields, *cells])
+    csv.writer(text, lineterminator="\n").writerows([rows[0]._fields, *(map(_escaped, row) for row in rows)])
     write_text(path, text.getvalue())
     kind = "rows" if isinstance(rows[0], InvalidRow) else "graphs"
     return f"; invalid {kind}: {len(rows)}, in {path}"
+
+
+def _escaped(cell: Any) -> Any:
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
