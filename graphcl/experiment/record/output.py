@@ -29,7 +29,7 @@ from graphcl.experiment.record.snapshot import report_arrays
 from graphcl.experiment.record.tracking import Tracker, tracking
 from graphcl.experiment.scores import REFERENCES, is_scored
 from graphcl.experiment.seed import SeedResult
-from graphcl.experiment.split import grouped_parts
+from graphcl.experiment.split import grouped_parts, split_column
 from graphcl.losses import Loss
 from graphcl.methods import Method
 from graphcl.registry import encoders, registering_modules
@@ -138,7 +138,8 @@ class RunOutput(Output):
         history = folder.epochs.history(seeds)
         how, on_folds = dict[str, Any](), {*config.eval} - {"instance"}
         if "retrieval" in config.eval and (parts := grouped_parts(dataset)) is not None:
-            how, on_folds = {"group_split": {part: len(each) for part, each in parts.items()}}, on_folds - {"retrieval"}
+            sizes = {part: len(each) for part, each in parts.items()}
+            how, on_folds = {"group_split": sizes, "split_by": split_column(dataset)}, on_folds - {"retrieval"}
         if "instance" in config.eval:
             how["copies"] = describe_copies(config, dataset)
         if on_folds:
