@@ -13,6 +13,7 @@ from typing import Any
 
 from graphcl.datasets.names import listing, suggestion
 from graphcl.errors import InputError, one_line, reason
+from graphcl.system.files import check_regular
 from graphcl.system.optional import optional
 
 TEXT = tuple(f"{suffix}{packed}" for suffix in (".csv", ".tsv", ".smi") for packed in ("", ".gz"))
@@ -67,12 +68,6 @@ def read_frame(path: Path) -> Any:
             return read(file)
     except Exception as error:  # of a damaged file, any
         raise InputError(f"cannot read {str(path)!r}: {reason(error)}.") from None
-
-
-def check_regular(path: Path) -> None:
-    """Raise InputError if the path exists and is not a file, such as a named pipe, which would block."""
-    if path.exists() and not path.is_file():
-        raise InputError(f"cannot read {str(path)!r}: it is not a regular file; save the table to one.")
 
 
 def read_text(path: Path, smiles: str | None, target: Sequence[str]) -> tuple[list[list[str]], list[int]]:
