@@ -30,6 +30,8 @@ class InvalidGraph(NamedTuple):
     reason: str
 
 
+FORMULA = tuple("=+-@\t\r")
+"""First characters of cells that spreadsheets take for a formula."""
 Invalid = Sequence[InvalidRow | InvalidGraph]
 """Rows or graphs that were left out, in the order of the source; the first field is the index in the source."""
 
@@ -54,11 +56,19 @@ def describe_invalid(graphs: Sequence[Any], count: int, what: str) -> str:
 
 
 def write_invalid(rows: Invalid, path: Path) -> str:
-    """Write rows or graphs, if there are any, to a CSV file with a column for each field, and return a status."""
+    """Write rows or graphs, if there are any, to a CSV file with a column for each field, and return a status.
+
+    Strings that begin like a formula (`=`, `+`, `-`, `@`, tab or carriage return) get a `'` in front, so that
+    spreadsheets show them as text.
+    """
     if not rows:
         return ""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([rows[0]._fields, *rows])
+    csv.writer(text, lineterminator="\n").writerows([rows[0]._fields, *(map(_escaped, row) for row in rows)])
     write_text(path, text.getvalue())
     kind = "rows" if isinstance(rows[0], InvalidRow) else "graphs"
     return f"; invalid {kind}: {len(rows)}, in {path}"
+
+
+def _escaped(cell: Any) -> Any:
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell

@@ -52,7 +52,8 @@ def load_dataset(
     | `"./folder"` | a folder of `.pt` files, of one `Data` or a list each, or of networkx; names become the `id` |
     | `"./folder"` | a folder that `write_on_disk` made: memory-mapped, with the features it was written with |
     | `"molecules.csv"` | a table with a column of SMILES: `.csv`, `.tsv`, or `.smi` without header, also with `.gz` |
-    | a DataFrame | of pandas, with a column of SMILES or of RDKit molecules |
+    | `"molecules.xlsx"` | likewise: the first sheet of a workbook, or a `.parquet` file |
+    | a DataFrame | of pandas or polars or a table of pyarrow, with a column of SMILES or of RDKit molecules |
     | `["CCO", ...]` | a list or Series of SMILES or of RDKit molecules; with `smiles`, graphs with that attribute |
     | a molecule | of RDKit |
     | other | what a class registered in `graphcl.registry.sources` reads, see `graphcl.datasets.sources.Source` |

@@ -18,7 +18,7 @@ import numpy as np
 from torch import Tensor
 
 from graphcl.arguments import MetricName, shown
-from graphcl.errors import InputError
+from graphcl.errors import InputError, warn
 from graphcl.evaluate.folds import as_array, worker_count
 from graphcl.evaluate.metrics import task_mean
 from graphcl.evaluate.scores import LOWER, FoldScores
@@ -48,8 +48,9 @@ def group_split(
 ) -> dict[str, np.ndarray]:
     """Return the rows of random parts `train` (80 %), `valid` (10 %) and `test` (10 %), with no group on two parts.
 
-    The validation part and then the test part take random groups until they have a tenth of the graphs. A graph without
-    a group counts as a group of its own.
+    The validation part and then the test part take random groups until they have a tenth of the graphs; groups of more
+    than a tenth are taken last, the smallest first, so the largest group is in the training part. A warning names the
+    sizes if one is more than a tenth of the graphs off. A graph without a group counts as a group of its own.
 
     Args:
         group: group of each graph `[n]`, whole numbers, -1 for none.
@@ -84,16 +85,24 @@ def group_split(
     unit = np.unique(connected_components(joined, directed=False)[1][:n], return_inverse=True)[1].reshape(-1)
     sizes = np.bincount(unit)
     if len(sizes) < 3:
-        what = "groups" if project is None else "projects without a common group"
-        raise InputError(f"a split by group needs 3 {what} or more, for training, validation and test.")
+        needed = "groups" if project is None else "projects without a common group"
+        raise InputError(f"a split by group needs 3 {needed} or more, for training, validation and test.")
     order = np.random.default_rng(seed).permutation(len(sizes))
-    order = order[np.argsort(sizes[order] > HELD_OUT * n, kind="stable")]  # one that is too large to hold out goes last
+    large = np.where(sizes > HELD_OUT * n, sizes, 0)
+    order = order[np.argsort(large[order], kind="stable")]
     part, taken, place = np.zeros(len(sizes), np.int64), 0, 0
     for number in (1, 2):
         while not taken or (taken < HELD_OUT * n and place < len(sizes) - 3 + number):
             part[order[place]], taken, place = number, taken + int(sizes[order[place]]), place + 1
         taken = 0
-    return {name: np.flatnonzero(part[unit] == number) for number, name in enumerate(PARTS)}
+    parts = {name: np.flatnonzero(part[unit] == number) for number, name in enumerate(PARTS)}
+    train, valid, test = (len(rows) / n for rows in parts.values())
+    if max(abs(train - 1 + 2 * HELD_OUT), abs(valid - HELD_OUT), abs(test - HELD_OUT)) > 0.1:
+        what = "group" if project is None else "project"
+        shares = f"{100 * train:.0f}, {100 * valid:.0f} and {100 * test:.0f} % training, validation and test graphs"
+        reason = f"as no {what} is divided"
+        warn(f"the split by {what} has {shares}, not 80, 10 and 10 %, {reason}; name parts of your own in `part`.")
+    return parts
 
 
 def check_groups_apart(parts: Mapping[str, np.ndarray], group: Tensor | np.ndarray, what: str = "group") -> None:

@@ -105,6 +105,15 @@ def grouped_parts(dataset: GraphDataset) -> dict[str, np.ndarray] | None:
     return parts
 
 
+def split_column(dataset: GraphDataset) -> str:
+    """Return what decides `grouped_parts`: `part`, `benchmark`, `project` or `group`."""
+    if _attribute(dataset, "part") is not None:
+        return "part"
+    if dataset.benchmark is not None:
+        return "benchmark"
+    return "group" if _attribute(dataset, "project") is None else "project"
+
+
 def training_graphs(config: Config, dataset: GraphDataset) -> Tensor | None:
     """Return the graphs to train on: the training part if groups are scored, else None for all."""
     if not any(need_of(name, dataset.rows, {"groups"}) for name in config.eval):

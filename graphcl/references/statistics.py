@@ -97,7 +97,8 @@ def _categories(loader: Iterable[Batch]) -> list[int]:
 
 
 def _numbers(x: Tensor, categories: list[int]) -> Tensor:
-    """Return features as numbers `[N, F]`, categories one-hot."""
+    """Return features as numbers `[N, F]`, categories one-hot; all zeros for `MASK`, -1."""
     if not categories:
         return x
-    return torch.cat([one_hot(column, size) for column, size in zip(x.T, categories, strict=True)], dim=1)
+    columns = zip(x.T, categories, strict=True)
+    return torch.cat([one_hot(column + 1, size + 1)[:, 1:] for column, size in columns], dim=1)

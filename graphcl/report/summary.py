@@ -118,7 +118,7 @@ def protocol_line(result: Mapping[str, Any], split_chooses: str = "C") -> str:
     if groups := result.get("group_split"):
         train, valid, test = groups.values()
         sizes = f"{train} training graphs, settings by {valid} for validation, retrieval among {test} test graphs"
-        parts.append(f"split by group: {sizes}")
+        parts.append(f"split by {result.get('split_by', 'group')}: {sizes}")
     if "split" in result:
         train, valid, test = result["split"].values()
         parts.append(f"split: {train} training graphs, {split_chooses} by {valid} for validation, scored on {test}")

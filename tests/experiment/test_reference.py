@@ -23,6 +23,7 @@ def graphs(n=7, categories=False, seed=0):
     for size in range(2, 2 + n):
         pairs = torch.randint(size, (2, 2 * size), generator=generator)
         x = torch.randint(3, (size, 2), generator=generator)
+        x[0] = -1 if categories else 0  # masked
         found.append(Data(x=x if categories else x.float(), edge_index=pairs))
     return found
 

@@ -13,12 +13,13 @@ from graphcl import InputError, load_dataset, make_config, run
 from graphcl.evaluate import rank_queries, retrieval
 from graphcl.experiment import scoring
 from graphcl.experiment.build import training_loader
-from graphcl.experiment.parts import grouped_parts, training_graphs
+from graphcl.experiment.parts import grouped_parts, split_column, training_graphs
 from graphcl.graphs.wl import histogram, refine, unary
 from graphcl.loaders.order import WHOLE
 from graphcl.loaders.pairs import EpochPairs
 from graphcl.references.rows import Inputs
 from graphcl.references.wl import first_colours, kernel, wl, wl_oa
+from graphcl.report.summary import protocol_line
 
 SETTINGS = {"eval": ["retrieval"], "epochs": 1, "seeds": [0], "batch_size": 8, "evaluation": {"inner_folds": 2}}
 
@@ -86,7 +87,13 @@ def test_a_given_part_and_project():
         "valid": list(range(60, 70)),
         "test": list(range(70, 80)),
     }
-    projects = grouped_parts(dataset(project=lambda number, _: f"p{number // 4}"))
+    data = dataset(project=lambda number, _: f"p{number // 4}")
+    projects = grouped_parts(data)
+    assert split_column(data) == "project"
+    assert split_column(dataset(part=lambda number, _: names[number])) == "part"
+    assert protocol_line({"group_split": {"train": 8, "valid": 1, "test": 1}, "split_by": "project"}) == (
+        "split by project: 8 training graphs, settings by 1 for validation, retrieval among 1 test graphs"
+    )
     assert all(
         len(rows) % 8 == 0 and (rows // 8 * 8).tolist() == np.repeat(rows[::8], 8).tolist()
         for rows in projects.values()

@@ -1,9 +1,9 @@
-"""Convert RDKit molecules to graphs with categorical atoms and bonds, in the coding of OGB's molecule data sets.
+"""Convert RDKit molecules to graphs with categorical atoms and bonds, in the columns of OGB's molecule data sets.
 
 | column of `x` | category 0, 1, 2, ... | else |
 |---|---|---|
 | element | atomic number 1, 2, ..., 118 | 118: `*` |
-| chirality | unspecified, tetrahedral clockwise, tetrahedral counterclockwise, other | 4 |
+| chirality | none, R, S, r, s | - |
 | degree | neighbours, with hydrogens: 0, 1, ..., 10 | 11 |
 | charge | formal charge -5, -4, ..., 5 | 11 |
 | hydrogens | implicit and written `[nH]`: 0, 1, ..., 8 | 9 |
@@ -14,15 +14,20 @@
 | column of `edge_attr` | category 0, 1, 2, ... | else |
 |---|---|---|
 | type | single, double, triple, aromatic | 4 |
-| stereo configuration | none, Z, E, cis, trans, any | 5 |
+| stereo configuration | none, Z, E, z, e | 5: any, or of an axis |
 | conjugated | no, yes | - |
 
-The molecule is used as written: hydrogens stay implicit, salts keep all fragments, isotopes are ignored.
+The molecule is used as written: salts keep all fragments, hydrogens stay implicit, isotopes are ignored. Chirality and
+stereo configuration are CIP labels, computed without isotopes by RDKit's `rdCIPLabeler`, so they do not depend on the
+order of the atoms. `r` and `s` are the labels of pseudo-asymmetric centres, as in 1,4-dimethylcyclohexane; `z` and `e`
+those of bonds between substituents that are mirror images.
 
 Source: Hu et al., "Open Graph Benchmark", NeurIPS 2020 (arXiv 2005.00687), appendix, and the documentation of
 `ogb.utils.features`.
 
-Differs: OGB's reader fails on atropisomeric bonds; here they count as `any`.
+Differs: OGB takes chirality from RDKit's tags: 1 and 2 are clockwise and counterclockwise in the order in which the
+atoms are written. OGB's own data sets keep that coding. OGB's reader fails on atropisomeric bonds; here they count as
+`any`.
 """
 
 from __future__ import annotations
@@ -41,14 +46,16 @@ from graphcl.system.optional import import_rdkit
 
 Graphs = tuple[Data, dict[str, Tensor]]
 """Graphs in PyG's collated form: all values, and the start of each graph in each attribute."""
-CHIRALITY = ("CHI_UNSPECIFIED", "CHI_TETRAHEDRAL_CW", "CHI_TETRAHEDRAL_CCW", "CHI_OTHER")
+CHIRALITY = {label: number for number, label in enumerate("RSrs", start=1)}
 HYBRIDISATION = ("SP", "SP2", "SP3", "SP3D", "SP3D2")
 BOND_TYPE = ("SINGLE", "DOUBLE", "TRIPLE", "AROMATIC")
 COMMON = frozenset((1, 5, 6, 7, 8, 9, 14, 15, 16, 17, 34, 35, 53))
 """Elements between which all bonds are of `BOND_TYPE`, unless `ODD_BOND` finds another in the SMILES."""
-CHIRAL, STEREO_BOND, ODD_BOND = (re.compile(rf"[|{marks}]").search for marks in ("@", r"/\\", "<>~$"))
+STEREO_MARK, ODD_BOND = (re.compile(rf"[|{marks}]").search for marks in (r"@/\\", "<>~$"))
 """Functions that find marks in a SMILES; "|" opens the extension of CXSMILES, which can hold any of them."""
-STEREO = ("STEREONONE", "STEREOZ", "STEREOE", "STEREOCIS", "STEREOTRANS")
+STEREO = {label: number for number, label in enumerate("ZEze", start=1)} | dict.fromkeys("MPmp", 5)
+MAX_COMPARISONS = 2**20
+"""Largest number of comparisons for the labels of a molecule, about a second; a molecule that needs more has none."""
 
 
 def molecule_graphs(molecules: Iterable[tuple[Any, str]]) -> Graphs:
@@ -77,8 +84,9 @@ def molecule_graphs(molecules: Iterable[tuple[Any, str]]) -> Graphs:
         bonds = list(map(molecule.GetBondWithIdx, range(molecule.GetNumBonds())))
         for name, get in of_atom.items():
             small[name] += bytes(map(get, atoms))
-        small["chirality"] += bytes(map(atom.GetChiralTag, atoms)) if CHIRAL(text) else bytes(len(atoms))
-        small["stereo"] += bytes(map(bond.GetStereo, bonds)) if STEREO_BOND(text) else bytes(len(bonds))
+        chirality, stereo = _labels(molecule) if STEREO_MARK(text) else (bytes(len(atoms)), bytes(len(bonds)))
+        small["chirality"] += chirality
+        small["stereo"] += stereo
         if ODD_BOND(text) or not COMMON.issuperset(small["element"][-len(atoms) :]):
             small["type"] += bytes(map(bond.GetBondType, bonds))
         else:
@@ -96,7 +104,7 @@ def molecule_graphs(molecules: Iterable[tuple[Any, str]]) -> Graphs:
     neighbours = np.bincount(np.concatenate([first + of["begin"], first + of["end"]]), minlength=len(of["element"]))
     columns = (
         (of["element"] - 1) % 119,  # 0, the wildcard `*`, becomes 118
-        _lookup(chem.ChiralType, CHIRALITY)[of["chirality"]],
+        of["chirality"],
         np.minimum(neighbours + of["hydrogens"], 11),
         np.where(np.abs(of["charge"]) > 5, 11, of["charge"] + 5),
         np.minimum(of["hydrogens"], 9),
@@ -105,12 +113,12 @@ def molecule_graphs(molecules: Iterable[tuple[Any, str]]) -> Graphs:
         of["aromatic"],
         of["ring"],
     )
-    kind, stereo = _lookup(chem.BondType, BOND_TYPE)[of["type"]], _lookup(chem.BondStereo, STEREO)[of["stereo"]]
+    bond_columns = (_lookup(chem.BondType, BOND_TYPE)[of["type"]], of["stereo"], of["conjugated"])
     edges = np.stack([of["begin"], of["end"], of["end"], of["begin"]], axis=1)
     data = Data(
         x=torch.from_numpy(np.stack(columns, axis=1)),
         edge_index=torch.from_numpy(edges).view(-1, 2).t().contiguous(),
-        edge_attr=torch.from_numpy(np.stack([kind, stereo, of["conjugated"]], axis=1)).repeat_interleave(2, dim=0),
+        edge_attr=torch.from_numpy(np.stack(bond_columns, axis=1)).repeat_interleave(2, dim=0),
     )
     return data, {"x": ptr, "edge_index": edge_ptr, "edge_attr": edge_ptr}
 
@@ -126,6 +134,24 @@ def concatenate(parts: Sequence[Graphs]) -> Graphs:
             data[key] = [text for each in values for text in each]
         slices[key] = pointers(torch.cat([cut[key].diff() for _, cut in parts]))
     return data, slices
+
+
+def _labels(molecule: Any) -> tuple[bytes, bytes]:
+    """Return the categories of the atoms' chirality and of the bonds' stereo configuration."""
+    chem, label = import_rdkit("Chem"), import_rdkit("Chem.rdCIPLabeler").AssignCIPLabels
+    molecule = chem.Mol(molecule)
+    atoms, bonds = list(molecule.GetAtoms()), list(molecule.GetBonds())
+    for atom in atoms:
+        atom.SetIsotope(0)
+    try:
+        label(molecule, maxRecursiveIterations=MAX_COMPARISONS)
+    except RuntimeError:  # too many comparisons; some atoms have labels already
+        return bytes(len(atoms)), bytes(len(bonds))
+    any_of = chem.BondStereo.STEREOANY
+    found = [each.GetProp("_CIPCode") if each.HasProp("_CIPCode") else "" for each in (*atoms, *bonds)]
+    chirality = bytes(CHIRALITY.get(each, 0) for each in found[: len(atoms)])
+    stereo = (STEREO.get(each, 0) for each in found[len(atoms) :])
+    return chirality, bytes(5 if bond.GetStereo() == any_of else each for each, bond in zip(stereo, bonds, strict=True))
 
 
 def _lookup(enum: Any, names: Sequence[str]) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,7 +17,7 @@ from graphcl.datasets.invalid import InvalidRow, NoGraphLeftError
 from graphcl.datasets.molecules.duplicates import count_duplicates
 from graphcl.datasets.molecules.graphs import Graphs, concatenate, molecule_graphs
 from graphcl.datasets.molecules.split import split_molecules
-from graphcl.datasets.molecules.table import Table, read_table, where
+from graphcl.datasets.molecules.table import REACTION, Table, read_table, where
 from graphcl.datasets.settings import SplitTable
 from graphcl.datasets.settings import Table as Rules
 from graphcl.errors import InputError, one_line, warn
@@ -26,6 +27,8 @@ CHUNK = 4096
 """Number of rows that are parsed at a time."""
 MAX_ATOMS = 2**14
 """Largest number of atoms of a molecule; RDKit's time to list the bonds grows with their square."""
+HYDROGEN_ISOTOPE = re.compile(r"\[\d+H").search
+"""Function that finds deuterium and tritium in a SMILES, which RDKit's parser does not remove."""
 
 
 def load_molecules(source: Any, settings: SplitTable) -> tuple[Parser, Graphs, Benchmark | None]:
@@ -159,19 +162,27 @@ class Parser:
         table, found = self.table, self.invalid
         shown = [f"{where(table.lines, row.id)} {one_line(repr(table.molecules[row.id]), 60)}" for row in found[:3]]
         count = f"{len(found)} of {len(table.molecules)} rows hold no valid molecule of at most {MAX_ATOMS} atoms"
-        return f"{table.name}: {count}: {', '.join(shown)}{', ...' * (len(found) > 3)}"
+        reactions = any(REACTION(row.smiles) for row in found)
+        advice = "; A>>B is a reaction: give its reactants or its products as the column of SMILES" * reactions
+        return f"{table.name}: {count}: {', '.join(shown)}{', ...' * (len(found) > 3)}{advice}"
 
 
 def _molecule(given: Any, chem: Any) -> Any:
-    """Return the sanitised molecule of a SMILES, or a sanitised copy of a molecule; None if it is invalid."""
+    """Return the sanitised molecule of a SMILES, or a sanitised copy of a molecule; None if it is invalid.
+
+    Hydrogens are implicit, isotopes of hydrogen too, except those that RDKit's `RemoveHs` keeps.
+    """
     molecule = chem.MolFromSmiles(given) if isinstance(given, str) else given
     if not isinstance(molecule, chem.Mol) or not 1 <= molecule.GetNumAtoms() <= MAX_ATOMS:
         return None
-    if not isinstance(given, str):
+    if not isinstance(given, str) or HYDROGEN_ISOTOPE(given):
         molecule = chem.Mol(molecule)
         if chem.SanitizeMol(molecule, catchErrors=True):
             return None
-        chem.AssignStereochemistry(molecule, cleanIt=True)
+        rules = chem.RemoveHsParameters()
+        rules.removeIsotopes = True
+        molecule = chem.RemoveHs(molecule, rules)
+        chem.AssignStereochemistry(molecule, cleanIt=True, force=True)
     return molecule
 
 

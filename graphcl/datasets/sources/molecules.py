@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from graphcl.datasets.molecules.columns import SUFFIXES
 from graphcl.datasets.molecules.smiles import load_molecules
-from graphcl.datasets.molecules.table import SUFFIXES, is_molecules
+from graphcl.datasets.molecules.table import is_molecules
 from graphcl.datasets.settings import Attributes, SplitTable
 from graphcl.datasets.sources import Graphs, Request, Source
 from graphcl.registry import sources

@@ -2,6 +2,7 @@
 
 import gzip
 import itertools
+import os
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from graphcl.references.fingerprints import descriptors, ecfp4, ecfp4_counts
 
 SMILES = [
     "C", "CCO", "*CC", "[235U]", "[Fe+9]", "[CH3]", "F/C=C/F", "F/C=C\\F", "C[C@H](N)O", "C[C@@H](N)O", "[Na+].[Cl-]",
-    "[H][H]", "FP(F)(F)(F)F", "c1ccccc1", "[NH3]->[Cu]", "[2H]C", "[O-][N+](=O)c1cc[nH]c1", "C#N", "C1CC2CC1CC2",
+    "[H][H]", "FP(F)(F)(F)F", "c1ccccc1", "[NH3]->[Cu]", "[O-][N+](=O)c1cc[nH]c1", "C#N", "C1CC2CC1CC2",
 ]  # fmt: skip
 ROWS = "id,smiles,active,logS,kind\n1,CCO,1,0.5,yes\n2,c1ccccc1,0,,no\n3,xx,1,2,yes\n4,CCN,1,3,no\n5,*CC,0,1,no\n"
 
@@ -36,11 +37,11 @@ def parsed(smiles):
     return [Chem.MolFromSmiles(each) for each in smiles]
 
 
-def test_the_coding_is_that_of_ogb_and_within_the_tables_of_the_encoder():
+def test_the_coding_is_that_of_ogb_but_for_chirality_and_within_the_tables_of_the_encoder():
     smiles2graph = pytest.importorskip("ogb.utils.mol").smiles2graph
     for found, each in zip(load_dataset(SMILES), SMILES, strict=True):
         expected = smiles2graph(each)
-        np.testing.assert_array_equal(found.x, expected["node_feat"], each)
+        np.testing.assert_array_equal(np.delete(found.x, 1, 1), np.delete(expected["node_feat"], 1, 1), each)
         np.testing.assert_array_equal(found.edge_index, expected["edge_index"], each)
         np.testing.assert_array_equal(found.edge_attr, expected["edge_feat"], each)
     atropisomer = Chem.MolFromSmiles("Cc1cccc(I)c1-c1c(C)cccc1I |wU:7.7|")
@@ -50,6 +51,57 @@ def test_the_coding_is_that_of_ogb_and_within_the_tables_of_the_encoder():
     for values, sizes in ((data.x, ATOM_SIZES), (data.edge_attr, BOND_SIZES)):
         assert (values >= 0).all()
         assert (values < torch.tensor(sizes)).all()
+
+
+CIP = [
+    ("N[C@@H](C)C(=O)O", "S", ""),  # L-alanine
+    ("OC[C@@H](O)C=O", "R", ""),  # D-glyceraldehyde
+    ("N[C@@H](CS)C(=O)O", "R", ""),  # L-cysteine
+    ("O[C@@H](C(=O)O)[C@@H](O)C(=O)O", "RR", ""),  # L-tartaric acid
+    ("O[C@H](C(=O)O)[C@@H](O)C(=O)O", "RS", ""),  # meso-tartaric acid
+    ("C[C@H]1CC[C@@H](C)CC1", "ss", ""),  # cis-1,4-dimethylcyclohexane
+    ("C[C@H]1CC[C@H](C)CC1", "rr", ""),  # trans
+    ("OC[C@H](O)[C@@H](O)[C@H](O)CO", "RSr", ""),  # ribitol, or xylitol
+    ("C/C=C/C", "", "E"),
+    ("OC(=O)/C=C\\C(=O)O", "", "Z"),  # maleic acid
+    ("C/C=C\\[C@H](O)/C=C/C", "R", "EZ"),
+    ("C[S@](=O)CC", "S", ""),
+    ("C[C@H](O)[13CH3]", "", ""),  # a centre by isotopes only
+    ("FC=CF |c:1|", "", "Z"),
+]
+"""SMILES, and the CIP labels of its atoms and of its double bonds, sorted."""
+
+
+def labels(graph):
+    atoms, bonds = (
+        "".join(sorted(table[each] for each in column.tolist() if each))
+        for table, column in (("-RSrs", graph.x[:, 1]), ("-ZEze", graph.edge_attr[::2, 1]))
+    )
+    return atoms, bonds
+
+
+def test_stereochemistry_is_in_cip_labels():
+    for found, (smiles, atoms, bonds) in zip(load_dataset([each for each, *_ in CIP]), CIP, strict=True):
+        assert labels(found) == (atoms, bonds), smiles
+
+
+def test_a_molecule_that_needs_too_many_comparisons_has_no_labels(monkeypatch):
+    spiro = ["C[C@H]1CC2(C1)C[C@H](C)C2", "C[C@H]1CC2(C1)C[C@@H](C)C2"]
+    monkeypatch.setattr("graphcl.datasets.molecules.graphs.MAX_COMPARISONS", 1000)
+    assert [labels(each) for each in load_dataset(["C[C@H](N)O", *spiro])] == [("R", ""), ("", ""), ("", "")]
+
+
+def test_hydrogens_are_implicit_however_they_are_written():
+    pairs = [
+        ("[2H]C([2H])[3H]", "C"), ("[H]OCC", "CCO"), ("[2H]n1cccc1", "c1cc[nH]c1"), ("C[C@@H]([2H])O", "CCO"),
+        ("[2H][C@](F)(Cl)Br", "[C@H](F)(Cl)Br"), ("F/C([2H])=C/F", "F/C=C/F"), ("[2H][2H]", "[H][H]"),
+    ]  # fmt: skip
+    for written, plain in pairs:
+        molecule = Chem.AddHs(Chem.MolFromSmiles(plain))
+        found = load_dataset([written, plain]), load_dataset([molecule, molecule])
+        (first, expected), (explicit, _) = ([tuple(sorted(map(tuple, g.x.tolist()))) for g in each] for each in found)
+        assert first == expected, written
+        assert explicit == expected, plain
 
 
 def test_the_short_way_of_common_smiles_gives_the_same_graphs():
@@ -77,6 +129,8 @@ def test_all_kinds_of_sources_give_the_same_graphs(tmp_path):
         table(tmp_path, "n\tsmiles\n1\tCCO\n2\tc1ccccc1\n", "m.tsv"),
         str(table(tmp_path, gzip.compress(b"n\tSMILES\n1\tCCO\n2\tc1ccccc1\n"), "m.smi.TSV.GZ")),
         table(tmp_path, "\ufeff\r\nsmiles\r\nCCO\r\nc1ccccc1\r\n", "w.CSV"),
+        table(tmp_path, "n,m;smiles;k\n1;CCO;\n2;c1ccccc1;a,b\n", "semicolons.csv"),
+        table(tmp_path, "n\tsmiles\n1\tCCO\n2\tc1ccccc1\n", "tabs.csv"),
         pd.DataFrame({"smiles": rows}),
         parsed(rows),
     ):
@@ -84,6 +138,57 @@ def test_all_kinds_of_sources_give_the_same_graphs(tmp_path):
         assert torch.equal(found.x, expected.x), source
         assert torch.equal(found.edge_attr, expected.edge_attr), source
         assert found.id.tolist() == [0, 1], source
+
+
+def test_every_kind_of_frame_gives_the_same_table(tmp_path):
+    import pandas as pd
+
+    arrow, polars = pytest.importorskip("pyarrow"), pytest.importorskip("polars")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    pytest.importorskip("openpyxl")
+    columns = {"smiles": ["CCO", "CCN", "CCC"], "id": [2**53, 2**53 + 1, None], "y": [0.5, None, 2.5]}
+    parquet.write_table(arrow.table(columns), tmp_path / "m.parquet")
+    texts = pd.DataFrame({**columns, "id": [str(2**53), str(2**53 + 1), None]})
+    texts.to_excel(tmp_path / "m.xlsx", index=False)
+    for source in (
+        arrow.table(columns),
+        arrow.RecordBatch.from_pydict(columns),
+        polars.DataFrame(columns),
+        texts.astype({"id": "Int64"}),
+        tmp_path / "m.parquet",
+        str(tmp_path / "m.xlsx"),
+    ):
+        found = load_dataset(source, target="y", group="id")
+        assert found.smiles == columns["smiles"], source
+        assert found.groups.tolist() == [0, 1, -1], source  # 2^53 + 1 is not a number of float64
+        assert found.y.isnan().flatten().tolist() == [False, True, False], source
+    one_line(lambda: load_dataset(polars.DataFrame({"a": ["C"]})), "the table has no columns 'smiles'", "Columns: a")
+    for kind in (polars.Series, arrow.array, lambda rows: arrow.chunked_array([rows])):
+        assert load_dataset(kind(columns["smiles"])).smiles == columns["smiles"], kind
+    for name in ("m.parquet", "m.xlsx"):
+        damaged = table(tmp_path, "smiles\nC\n", name)
+        one_line(lambda damaged=damaged: load_dataset(damaged), f"cannot read '{damaged}': ")
+
+
+def test_a_named_pipe_is_refused_at_once(tmp_path):
+    for name in ("m.csv", "m.parquet"):
+        os.mkfifo(tmp_path / name)
+        one_line(lambda name=name: load_dataset(tmp_path / name), f"{name}' is a named pipe, a socket or a device")
+
+
+def test_text_that_is_not_unicode_is_refused(tmp_path):
+    import pandas as pd
+
+    columns = {"smiles": ["C", "CC"], "y": ["a", "b"], "group": ["g", "h"]}
+    message = "is not Unicode, as it has a lone surrogate; save it in UTF-8."
+    for name in columns:
+        wrong = pd.DataFrame({**columns, name: ["C", "C\udc80"]}, dtype=object)
+        one_line(lambda wrong=wrong: load_dataset(wrong, target="y", group="group"), "row 1 'C\\udc80'", message)
+    wrong = pd.DataFrame(columns, dtype=object)
+    wrong.columns = pd.Index(["smiles", "\ud800", "group"], dtype=object)
+    one_line(lambda: load_dataset(wrong, target="\ud800"), "the name '\\ud800'", message)
+    one_line(lambda: load_dataset(["CC", "C\udc80"]), message)
+    one_line(lambda: load_dataset(table(tmp_path, name="m\udce9.csv")), "the name 'm\\udce9'", message)
 
 
 def test_invalid_rows_are_left_out_and_texts_are_classes(tmp_path, capfd):
@@ -109,7 +214,7 @@ def test_unsanitised_molecules_become_the_graphs_of_their_smiles():
     expected = load_dataset(SMILES)
     molecules = [Chem.MolFromSmiles(each, sanitize=each == "[H][H]") for each in SMILES]
     invalid = Chem.MolFromSmiles("C(C)(C)(C)(C)C", sanitize=False)
-    with pytest.warns(UserWarning, match="1 of 20 rows hold no valid molecule of at most"):
+    with pytest.warns(UserWarning, match="1 of 19 rows hold no valid molecule of at most"):
         found = load_dataset([*molecules, invalid])
     assert torch.equal(found.x, expected.x)
     assert torch.equal(found.edge_attr, expected.edge_attr)
@@ -120,11 +225,11 @@ def test_limits(tmp_path, monkeypatch):
     monkeypatch.setattr("graphcl.datasets.molecules.smiles.MAX_ATOMS", 99)
     with pytest.warns(UserWarning, match="1 of 3 rows hold no valid molecule of at most 99 atoms: row 0 'CCC"):
         assert [each.num_nodes for each in load_dataset(["C" * 100, "C" * 99, "C"])] == [99, 1]
-    monkeypatch.setattr("graphcl.datasets.molecules.table.MAX_UNPACKED", 1000)
+    monkeypatch.setattr("graphcl.datasets.molecules.columns.MAX_UNPACKED", 1000)
     load_dataset(table(tmp_path, "C\n" * 100, "m.smi"))
     packed = table(tmp_path, gzip.compress(b"C\n" * 100), "m.smi.gz")
     one_line(lambda: load_dataset(packed), "more than 1000 characters; unpack it if you trust it")
-    monkeypatch.setattr("graphcl.datasets.molecules.table.MAX_LINE", 1000)
+    monkeypatch.setattr("graphcl.datasets.molecules.columns.MAX_LINE", 1000)
     long = table(tmp_path, f"C\n{'C' * 1000}\n", "m.smi")
     one_line(lambda: load_dataset(long), "line 2 has more than 1000 characters")
     one_line(lambda: load_dataset(tmp_path / "none.csv"), "cannot read", "No such file")
@@ -143,7 +248,11 @@ REFUSED = [
     ("smiles,y\nC,1\nCC,low\n", OF_Y, f"{FLOAT32}'low' in line 3; correct it, or leave it empty."),
     ("smiles,y\nC,1\nCC,1.5e39\n", OF_Y, f"{FLOAT32}'1.5e39' in line 3"),
     ('smiles,y\nC,1\n"CC,0\n' + "C,1\n" * 52, OF_Y, "line 3: unexpected end of data; close the quote"),
-    ("smiles,y\nC,1,2\n", OF_Y, "line 2 has 3 cells, the header 2"),
+    ("smiles,y\nC,1,2\n", OF_Y, "line 2 has 3 cells, the header 2; quote cells with commas"),
+    ("smiles;y\nC;1;2\n", OF_Y, "line 2 has 3 cells, the header 2; quote cells with semicolons"),
+    ("smiles;y\nC;0,5\nCC;1,5\n", OF_Y, "`target` 'y' has decimal commas, as in 0,5; write decimal points."),
+    ("a;b\nC;1\n", {}, "no columns 'smiles'; Columns: a, b."),
+    (["CCO>>CC=O"], {}, "row 0 'CCO>>CC=O'; A>>B is a reaction: give its reactants or its products as the column"),
     (b"smiles\n\xe9\n", {}, "codec can't decode byte 0xe9 in position 7: invalid continuation byte; save it as text"),
     (ROWS, {"split": "scaffold"}, "`split` scaffold needs targets to score"),
     (ROWS, {"target": "active", "split": "random"}, "leaves the part valid empty"),

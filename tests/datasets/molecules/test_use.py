@@ -13,7 +13,9 @@ pytest.importorskip("pandas", reason="pandas is not installed")
 pytest.importorskip("rdkit", reason="rdkit is not installed")
 import pandas as pd
 from rdkit import Chem
+from rdkit.Chem.EnumerateStereoisomers import EnumerateStereoisomers, StereoEnumerationOptions
 
+from graphcl.datasets.invalid import write_invalid
 from graphcl.datasets.molecules.duplicates import count_duplicates
 
 BAD = ["CCO", "C1CC", "CCN"]
@@ -41,6 +43,33 @@ def test_every_kind_of_column_and_one_molecule_are_embedded(pretrained, tmp_path
     np.testing.assert_allclose(degrees.transform(pd.Series(["CCO"])), degrees.transform(rows)[:1], atol=1e-5)
     one_line(lambda: pretrained.transform("NCI19"), "unknown data set 'NCI19'")
     one_line(lambda: GraphCL(**SMALL).fit(["CCO"]), "own holds 1 graph; contrasting graphs needs at least two.")
+
+
+def stereoisomers():
+    """Return stereoisomers of small molecules: chains, rings, cages, salts, centres of N, P and S, double bonds."""
+    skeletons = [
+        "CC(N)C(=O)O", "OC(C(O)=O)C(O)C(O)=O", "CC1CCC(C)CC1", "CC1CC(C)CC(C)C1", "CC=CC(O)C=CC", "CC1C(C)C(C)C1C",
+        "[NH3+]C(C)C([O-])=O", "[Na+].CC(O)C([O-])=O", "C[N+]1(CC)CCC(C)CC1.[Cl-]", "CS(=O)CC(O)CS(C)=O",
+        "CC(F)P(C)(=O)OC", "OCC(O)C(O)C(O)CO", "CC12CCC(CC1)C2(C)C", "CC=C1CC(C)C1", "OC1CCC(CC1)C1CCC(O)CC1",
+        "CC(=NO)C(C)N=NC", "CC1CC(=C2CC(C)C2)C1", "Cl.NC1CC(O)C(Cc2ccccc2)O1",
+    ]  # fmt: skip
+    options = StereoEnumerationOptions(maxIsomers=4, unique=True, rand=0)
+    found = [each for text in skeletons for each in EnumerateStereoisomers(Chem.MolFromSmiles(text), options)]
+    # RDKit writes some of the molecules that it enumerates as their mirror images
+    return [Chem.MolFromSmiles(Chem.MolToSmiles(each)) for each in found]
+
+
+def test_an_embedding_does_not_depend_on_how_the_molecule_is_written(pretrained):
+    molecules = stereoisomers()
+    rng = np.random.default_rng(0)
+    expected = pretrained.transform([Chem.MolToSmiles(each) for each in molecules])
+    scale = np.abs(expected).max(axis=1, keepdims=True)
+    assert len(np.unique((expected / scale).round(3), axis=0)) == len(molecules)
+    for _ in range(3):
+        written = [Chem.MolToSmiles(each, doRandom=True) for each in molecules]
+        renumbered = [Chem.RenumberAtoms(each, rng.permutation(each.GetNumAtoms()).tolist()) for each in molecules]
+        for source in (written, renumbered):
+            np.testing.assert_allclose(pretrained.transform(source) / scale, expected / scale, atol=1e-5)
 
 
 def test_an_invalid_row_stops_or_becomes_nan_in_its_place(pretrained):
@@ -87,6 +116,16 @@ def test_salts_are_standardised_and_counted_with_duplicates_and_gaps(tmp_path, c
     assert torch.equal(packed[0].x, packed[1].x)
     assert capfd.readouterr().err == "graphcl: m: 1 of 2 molecules changed by `standardise`\n"
     assert (tmp_path / "packed" / "invalid.csv").read_text() == "id,line,smiles\n1,2,xx\n"
+
+
+def test_the_file_of_invalid_rows_holds_no_formula(tmp_path):
+    rows = ["=1+1", "+C", "-C", "@C", "\tC(", "[C", "C=(", "'=C"]
+    with pytest.warns(UserWarning, match="8 of 9 rows"):
+        invalid = load_dataset(["C", *rows]).invalid
+    assert [each.smiles for each in invalid] == rows
+    write_invalid(invalid, tmp_path / "invalid.csv")
+    written = pd.read_csv(tmp_path / "invalid.csv")["smiles"].tolist()
+    assert written == ["'=1+1", "'+C", "'-C", "'@C", "'\tC(", "[C", "C=(", "'=C"]
 
 
 def test_an_encoder_remembers_that_its_molecules_were_standardised(tmp_path):

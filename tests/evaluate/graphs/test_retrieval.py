@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from graphcl import errors
 from graphcl.errors import InputError
 from graphcl.evaluate import rank_queries, retrieval
 from graphcl.evaluate.folds import outer_folds
@@ -78,6 +79,13 @@ def test_a_group_and_a_project_are_on_one_part():
     assert {part[0], part[4], part[5]} == {"train", "valid", "test"}
     large = group_split(np.repeat([0, 1, 2, 3], [95, 2, 2, 1]))  # too large to hold out
     assert {name: len(rows) for name, rows in large.items()} == {"train": 95, "valid": 4, "test": 1}
+    message = "by project has 56, 12 and 32 % .*, not 80, 10 and 10 %, as no project is divided; .* in `part`"
+    sizes = np.array([400, 150, 700])
+    for order in ([0, 1, 2], [2, 1, 0], [1, 2, 0]):
+        with pytest.warns(UserWarning, match=message):
+            uneven = group_split(np.repeat(np.arange(1250), 2), np.repeat([0, 1, 2], 2 * sizes[order]))
+        assert [len(rows) for rows in uneven.values()] == [1400, 300, 800]
+        errors._SHOWN.clear()
     assert all(np.array_equal(group_split(group)[name], rows) for name, rows in group_split(group).items())
     assert not np.array_equal(group_split(group, seed=1)["test"], group_split(group)["test"])
 

@@ -1,0 +1,144 @@
+"""Read columns of tables: of text, Parquet and Excel files, and of the frames of pandas, polars and pyarrow."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import os
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from graphcl.datasets.names import listing, suggestion
+from graphcl.errors import InputError, one_line, reason
+from graphcl.system.files import check_regular
+from graphcl.system.optional import optional
+
+TEXT = tuple(f"{suffix}{packed}" for suffix in (".csv", ".tsv", ".smi") for packed in ("", ".gz"))
+SUFFIXES = (*TEXT, ".parquet", ".xlsx")
+"""Endings of files that are tables of molecules."""
+DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
+"""Delimiters of a .csv file."""
+MAX_LINE = 2**20
+"""Largest number of characters in a line of a table."""
+MAX_UNPACKED = 2**30
+"""Largest number of characters in a packed table, with 256 more for each line, as rows take time and memory."""
+
+
+def ending(source: str | os.PathLike[str]) -> str:
+    """Return the entry of `SUFFIXES` that the path ends with, in any case; an empty string for other paths."""
+    return next((each for each in SUFFIXES if str(source).lower().endswith(each)), "")
+
+
+def frame(source: Any) -> tuple[list[str], Callable[[int], list[Any]]] | None:
+    """Return the names of a frame's columns, and a function from the index of a column to its cells.
+
+    A frame is a DataFrame of pandas or polars, or a table of pyarrow; for other objects, return None.
+    """
+    if hasattr(source, "iloc") and hasattr(source, "columns"):
+        return [str(each) for each in source.columns], lambda place: source.iloc[:, place].tolist()
+    if hasattr(source, "to_series") and hasattr(source, "columns"):
+        return list(source.columns), lambda place: source.to_series(place).to_list()
+    if hasattr(source, "column_names") and hasattr(source, "to_pylist"):
+        return list(source.column_names), lambda place: source.column(place).to_pylist()
+    return None
+
+
+def series(source: Any) -> list[Any] | None:
+    """Return the entries of a Series of pandas or polars, or of an array of pyarrow; None for other objects."""
+    if type(source).__module__.partition(".")[0] not in ("pandas", "polars", "pyarrow"):
+        return None
+    convert = getattr(source, "to_list", None) or getattr(source, "to_pylist", None)
+    return convert() if convert else None
+
+
+def read_frame(path: Path) -> Any:
+    """Return a .parquet file as a table of pyarrow, or the first sheet of an .xlsx file as a DataFrame of pandas."""
+    check_regular(path)
+    if ending(path) == ".parquet":
+        read = optional("pyarrow.parquet", "a .parquet table needs pyarrow", "parquet").read_table
+    else:
+        optional("openpyxl", "an .xlsx table needs openpyxl", "excel")
+        pandas = optional("pandas", "an .xlsx table needs pandas", "excel")
+        read = partial(pandas.read_excel, dtype=object, keep_default_na=False)
+    try:
+        with open(path, "rb") as file:
+            return read(file)
+    except Exception as error:  # of a damaged file, any
+        raise InputError(f"cannot read {str(path)!r}: {reason(error)}.") from None
+
+
+def read_text(path: Path, smiles: str | None, target: Sequence[str]) -> tuple[list[list[str]], list[int]]:
+    """Return the wanted columns of a text file and the line of each row; blank lines are left out."""
+    check_regular(path)
+    plain = ending(path).startswith(".smi")
+    if plain and (smiles or target):
+        raise InputError(f"{path} has no column {smiles or target[0]!r}, as its lines are SMILES; give a .csv file.")
+    columns: list[list[str]] = [[]]
+    found, lines = [0], []
+    try:
+        rows = _rows(path, ending(path), {smiles or "smiles", *target})
+        if not plain and (first := next(rows, None)):
+            found = find(first[1], smiles, target, str(path))
+            columns = [[] for _ in found]
+        for line, row in rows:
+            lines.append(line)
+            for column, place in zip(columns, found, strict=True):
+                column.append(row[place] if place < len(row) else "")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
+        advice = "; save it as text in UTF-8" if isinstance(error, UnicodeDecodeError) else ""
+        raise InputError(f"cannot read {str(path)!r}: {reason(error)}{advice}.") from None
+    return columns, lines
+
+
+def find(header: list[str], smiles: str | None, target: Sequence[str], what: str) -> list[int]:
+    """Return the indices of the columns of the SMILES and the targets; raise InputError if one is not unique."""
+    if smiles is None:
+        found = [each for each in header if each.strip().lower() == "smiles"]
+        smiles = found[0] if len(found) == 1 else "smiles"
+    for name in (smiles, *target):
+        if header.count(name) != 1:
+            count = f"{header.count(name) or 'no'} columns {one_line(name)!r}; {suggestion(name, header)}"
+            raise InputError(f"{what} has {count}Columns: {listing(header, 20)}.")
+    return [header.index(name) for name in (smiles, *target)]
+
+
+def _rows(path: Path, kind: str, wanted: set[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number and the cells of each line that is not blank; each line is parsed alone, so quotes end there."""
+    packed, plain = kind.endswith(".gz"), kind.startswith(".smi")
+    size = number = width = 0
+    delimiter = "\t" if kind.startswith(".tsv") else ""
+    with (gzip.open if packed else open)(path, "rt", encoding="utf-8-sig", newline="") as file:
+        while text := file.readline(MAX_LINE + 1):
+            number += 1
+            size += len(text) + 256
+            if len(text) > MAX_LINE:
+                raise csv.Error(f"line {number} has more than {MAX_LINE} characters")
+            if packed and size > MAX_UNPACKED:
+                raise csv.Error(f"it holds more than {MAX_UNPACKED} characters; unpack it if you trust it")
+            if plain or not text.strip():
+                row = text.split(maxsplit=1)
+            else:
+                delimiter = delimiter or _delimiter(text, wanted)
+                try:
+                    row = next(csv.reader([text], delimiter=delimiter, strict=True))
+                except csv.Error as error:
+                    raise csv.Error(f"line {number}: {error}; close the quote in the same line") from None
+                width = width or len(row)
+                if any(row[width:]):
+                    advice = f"quote cells with {DELIMITERS[delimiter]}"
+                    raise csv.Error(f"line {number} has {len(row)} cells, the header {width}; {advice}")
+            if row:
+                yield number, row
+
+
+def _delimiter(header: str, wanted: set[str]) -> str:
+    """Return the delimiter that gives a header the most wanted columns, then the most columns."""
+
+    def fit(delimiter: str) -> tuple[int, int]:
+        cells = next(csv.reader([header], delimiter=delimiter))
+        return len({each.lower() for each in wanted} & {each.strip().lower() for each in cells}), len(cells)
+
+    return max(DELIMITERS, key=fit)
