@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from graphcl.arguments import named_arguments
 from graphcl.datasets.relation import Relation
 from graphcl.errors import InputError
 from graphcl.graphs.segment import group
@@ -55,6 +56,7 @@ class ListedPairs(EpochBatches):
     rows = "pairs"
     weights: list[Tensor] | None
 
+    @named_arguments
     def __init__(
         self,
         relation: Relation,

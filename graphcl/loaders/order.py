@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from graphcl.arguments import named_arguments
 from graphcl.errors import InputError
 from graphcl.graphs.segment import ranges
 
@@ -60,6 +61,7 @@ class EpochBatches:
 
     rows: ClassVar[str] = "graphs"
 
+    @named_arguments
     def __init__(
         self,
         num_graphs: int,

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from graphcl.arguments import named_arguments
 from graphcl.datasets.groups import NO_GROUP, GroupNumbers
 from graphcl.errors import InputError
 from graphcl.graphs.segment import group, pointers, ranges, repeat
@@ -54,6 +55,7 @@ class EpochPairs(EpochBatches):
 
     rows = "groups"
 
+    @named_arguments
     def __init__(
         self,
         groups: Sequence[Any] | Tensor,

@@ -100,15 +100,8 @@ class ResidentLoader:
             for start, kept in self._levels
         ]
         self._mapped = dataset if isinstance(dataset, MappedDataset) else None
-        if self._mapped is not None and self.device.type != "cpu":  # check all values now, as all pages are read anyway
-            ptr, edge_ptr = (pointers(slices[key].diff()) for key in ("x", "edge_index"))
-            shift = ptr[:-1].repeat_interleave(edge_ptr.diff())
-            whole = {
-                key: data[key].narrow(data.__cat_dim__(key, data[key]), int(cut[0]), int(cut[-1] - cut[0]))
-                for key, cut in slices.items()
-                if key in CHECKED
-            }
-            self._mapped.check(whole | {"edge_index": whole["edge_index"] + shift}, ptr, edge_ptr)
+        if self._mapped is not None and self.device.type != "cpu":
+            _check_whole(self._mapped, data, slices)
             self._mapped = None
         # marks the graphs with unchecked values, so that each graph is checked only once
         self._unseen = torch.ones(0 if self._mapped is None else self._num_nodes.numel(), dtype=torch.bool)
@@ -194,6 +187,18 @@ class ResidentLoader:
             self._mapped.check(fields, ptr, slices["edge_index"])
             self._unseen[graphs] = False
         return assemble(self._class, fields, slices, incs, device_ptr, batch, self._keeps_num_nodes)
+
+
+def _check_whole(mapped: MappedDataset, data: Data, slices: dict[str, Tensor]) -> None:
+    """Check all values of a mapped data set at once, where all its pages are read anyway."""
+    ptr, edge_ptr = (pointers(slices[key].diff()) for key in ("x", "edge_index"))
+    shift = ptr[:-1].repeat_interleave(edge_ptr.diff())
+    whole = {
+        key: data[key].narrow(data.__cat_dim__(key, data[key]), int(cut[0]), int(cut[-1] - cut[0]))
+        for key, cut in slices.items()
+        if key in CHECKED
+    }
+    mapped.check(whole | {"edge_index": whole["edge_index"] + shift}, ptr, edge_ptr)
 
 
 def check_sampler(sampler: EpochBatches, dataset: Any) -> None:
