@@ -154,7 +154,7 @@ WIDE = {
     "losses.engine.triton_tiles._derivative",
     "losses.engine.triton_tiles._backward",
 }
-"""Functions of more than eight arguments: loaders, to be narrowed, and Triton, which compiles for its arguments."""
+"""Functions of more than eight arguments: Triton compiles for its arguments."""
 
 
 def largest(source: str) -> dict[str, tuple[int, int]]:
