@@ -17,7 +17,18 @@ from pathlib import Path
 import torch
 from torch_geometric.data import Data, InMemoryDataset
 
-from graphcl import GIN, ContrastiveModel, Loss, NodeDrop, TwoViews, make_loader, open_on_disk, train, write_on_disk
+from graphcl import (
+    GIN,
+    ContrastiveModel,
+    EpochBatches,
+    Loss,
+    NodeDrop,
+    TwoViews,
+    make_loader,
+    open_on_disk,
+    train,
+    write_on_disk,
+)
 from graphcl.graphs.segment import pointers, ranges
 
 KINDS = 4
@@ -131,7 +142,9 @@ def main():
             start = time.perf_counter()
             dataset = open_on_disk(options.out)
             found["open_seconds"] = round(time.perf_counter() - start, 3)
-            loader = make_loader(dataset, options.batch_size, True, torch.Generator().manual_seed(0), **window(options))
+            order = torch.Generator().manual_seed(0)
+            sampler = EpochBatches(len(dataset), options.batch_size, True, order, options.window)
+            loader = make_loader(dataset, batch_sampler=sampler)
             steps = Steps(loader, options.steps)
             method = TwoViews(ContrastiveModel(GIN(dataset.num_features)), Loss("infonce"))
             (epoch,) = train(method, steps, NodeDrop(0.2), NodeDrop(0.2), epochs=1)
@@ -146,10 +159,6 @@ def main():
         if not options.keep:
             shutil.rmtree(options.out)
     print(json.dumps(found))
-
-
-def window(options):
-    return {} if options.window is None else {"window": options.window}
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import argparse
 
 import torch
 
-from graphcl import GIN, ContrastiveModel, Loss, ResidentLoader, TwoViews, embed, load_dataset, train
+from graphcl import GIN, ContrastiveModel, EpochPairs, Loss, ResidentLoader, TwoViews, embed, load_dataset, train
 from graphcl.datasets.synthetic import synthetic_pairs
 
 parser = argparse.ArgumentParser()
@@ -33,7 +33,7 @@ model = ContrastiveModel(GIN(dataset.num_features, hidden_channels=32, num_layer
 whole = ResidentLoader(test, batch_size=1024)
 untrained = recall_at_1(embed(model, whole)[0], test.groups)
 
-loader = ResidentLoader(learn, batch_size=64, shuffle=True, groups=learn.groups)
+loader = ResidentLoader(learn, batch_sampler=EpochPairs(learn.groups, batch_size=64, shuffle=True))
 train(TwoViews(model, Loss("infonce")), loader, "identity", "identity", epochs=options.epochs)
 trained = recall_at_1(embed(model, whole)[0], test.groups)
 print(f"recall@1: untrained {untrained:.1f} %, trained {trained:.1f} %")

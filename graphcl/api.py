@@ -23,7 +23,10 @@ from graphcl.config import Config, make_config, read_config
 from graphcl.datasets import dataset_names, load_dataset, open_on_disk, write_on_disk
 from graphcl.errors import InputError, load_module
 from graphcl.evaluate import knn, logreg, svm
+from graphcl.loaders.listed import ListedPairs
 from graphcl.loaders.loader import make_loader
+from graphcl.loaders.order import EpochBatches
+from graphcl.loaders.pairs import EpochPairs
 from graphcl.loaders.resident import ResidentLoader
 from graphcl.losses import Loss
 from graphcl.methods import (
@@ -82,11 +85,14 @@ __all__ = [
     "Decision",
     "EdgePerturb",
     "EncoderDescription",
+    "EpochBatches",
+    "EpochPairs",
     "GraphCL",
     "Identity",
     "InfoGraph",
     "InputError",
     "JOAOv2",
+    "ListedPairs",
     "Loss",
     "MemoryBank",
     "MoCo",

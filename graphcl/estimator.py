@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch.utils.data
@@ -23,14 +23,16 @@ from graphcl.datasets import GraphDataset, load_dataset
 from graphcl.datasets.groups import with_groups
 from graphcl.datasets.invalid import NoGraphLeftError, kept_rows
 from graphcl.datasets.molecules.table import is_molecules, is_smiles
+from graphcl.datasets.pair_file import with_pairs
 from graphcl.errors import InputError, InputTypeError
 from graphcl.experiment.build import describe, pick_device, try_settings, warn_of_columns
 from graphcl.experiment.encoder_input import load_for
 from graphcl.experiment.seed import run_seed
 from graphcl.loaders.loader import make_loader
-from graphcl.models.contrastive import with_projector
+from graphcl.models.contrastive import ContrastiveModel, with_projector
 from graphcl.models.interface import OwnEncoder, takes_categories
 from graphcl.models.saved import installed_encoders, read_encoder, read_saved, save_encoder
+from graphcl.models.towers import Role, Tower, TwoTowers
 from graphcl.system.files import new_file, write_whole
 from graphcl.system.threads import one_thread
 from graphcl.training.loop import embed
@@ -95,6 +97,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             --help all` explains them.
         invalid: on an invalid molecule or graph (see `load_dataset`): "stop" raises InputError; "skip" warns, and `fit`
             leaves it out, `transform` returns NaN in its place.
+        warm_start: whether `fit` goes on from the encoder of the last `fit` or of `load`; the projector starts anew.
         standardise: whether to reduce each molecule to its largest fragment, neutralised.
         random_state: the seed; with None or a `RandomState`, each `fit` draws a new seed.
 
@@ -127,6 +130,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         encoder: Named | OwnEncoder = "auto",
         *,
         invalid: str = "stop",
+        warm_start: bool = False,
         standardise: bool = False,
         random_state: int | np.random.RandomState | None = _RUN.seeds[0],
         **settings: Any,
@@ -137,6 +141,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self.second = second
         self.encoder = encoder
         self.invalid = invalid
+        self.warm_start = warm_start
         self.standardise = standardise
         self.random_state = random_state
         for name in _SETTINGS:
@@ -157,16 +162,24 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             setattr(self, part, {**named, argument: value})
         return self
 
-    def fit(self, X: Any, y: Any = None, groups: Any = None) -> GraphCL:
+    def fit(self, X: Any, y: Any = None, groups: Any = None, pairs: Any = None, targets: Any = None) -> GraphCL:
         """Train on the graphs `X` and return the estimator; `y` is ignored.
 
         With `groups`, one number or string per graph (-1, None or "": no group), train on pairs of graphs of a group,
         as with `positives="group"` and graphs that have a `group`. Groups are positives, not labels.
+
+        With `pairs`, tuples `(query, target)` or `(query, target, negative, ...)` of ids or the path of a table, see
+        `graphcl.datasets.pair_file.with_pairs`, train on these; `targets` are the graphs of the targets, if not `X`.
         """
         own, X = None if isinstance(self.encoder, str | dict) else self.encoder, _listed(X)
-        groups = _listed(groups)
+        groups, start = _listed(groups), own
+        before: ContrastiveModel | None = getattr(self, "model_", None) if self.warm_start else None
+        if isinstance(before, TwoTowers):
+            raise InputError("`warm_start` goes on from one encoder, but the last fit trained two; leave it out.")
+        if before is not None:
+            start = before.encoder
         seed = self._seed()
-        config = self._config(seed, X, groups)
+        config = self._config(seed, X, groups, pairs)
         device = pick_device(config.device)
         categories = own is None and takes_categories(config.encoder["name"])
         given = {"max_degree": config.max_degree, "categories": categories, **self._molecules()}
@@ -175,26 +188,39 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             if dataset.invalid and len(groups) == len(dataset) + len(dataset.invalid):
                 groups = [groups[row] for row in kept_rows(len(dataset), dataset.invalid)]
             dataset = with_groups(dataset, groups)
-        try_settings(config, dataset, own)
+        if pairs is not None:
+            others = None if targets is None else load_dataset(_listed(targets), features=config.features, **given)
+            dataset = with_pairs(dataset, pairs, others)
+        elif targets is not None:
+            raise InputError("`targets` needs the `pairs` of queries and targets; pass [(query, target), ...].")
+        try_settings(config, dataset, start)
         warn_of_columns(config, dataset)
-        result = run_seed(config, dataset, seed, device, rows=(), encoder=own)
+        result = run_seed(config, dataset, seed, device, rows=(), encoder=start)
         self.history_, self.model_, self.seed_ = result.history, result.model.eval(), seed
         self.description_ = describe(config, dataset, self.model_, own)
         self.n_features_in_ = dataset.num_features
         return self
 
-    def transform(self, X: Any) -> np.ndarray:
-        """Return the embeddings `[n, H]` of the graphs `X`; of an invalid one, NaN if `invalid` is "skip"."""
+    def transform(self, X: Any, role: Role = "query") -> np.ndarray:
+        """Return the embeddings `[n, H]` of the graphs `X`; of an invalid one, NaN if `invalid` is "skip".
+
+        With `towers="separate"`, `role` is "query" or "target".
+        """
         check_is_fitted(self)
+        if role not in get_args(Role):
+            raise InputError(f"`role` must be 'query' or 'target', got {shown(role)}.")
+        model, description = self.model_, self.description_
+        if isinstance(model, TwoTowers) and role == "target":
+            model, description = model.target, description.target or description
         X = [X] if is_smiles(X) else _listed(X)
         try:
             with one_thread():
-                dataset = load_for(self.description_, X, **self._molecules())
+                dataset = load_for(description, X, **self._molecules())
         except NoGraphLeftError as error:
-            return np.full((len(error.invalid), self.model_.width), np.nan, dtype=np.float32)
-        device = next(self.model_.parameters()).device
+            return np.full((len(error.invalid), model.width), np.nan, dtype=np.float32)
+        device = next(model.parameters()).device
         with one_thread(len(dataset) < _FEW):
-            h, _ = embed(self.model_, make_loader(dataset, 1024, device=device))
+            h, _ = embed(model, make_loader(dataset, 1024, device=device))
         if not dataset.invalid or isinstance(X, GraphDataset):
             return h.numpy()
         rows = np.full((len(h) + len(dataset.invalid), h.size(1)), np.nan, dtype=np.float32)
@@ -208,8 +234,9 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             InputError: the file exists already.
         """
         check_is_fitted(self)
-        weights = {self.seed_: self.model_.encoder.state_dict()}
-        write_whole(new_file(path), lambda file: save_encoder(file, self.description_, weights))
+        models = [self.model_, self.model_.target] if isinstance(self.model_, TwoTowers) else [self.model_]
+        weights = [{self.seed_: each.encoder.state_dict()} for each in models]
+        write_whole(new_file(path), lambda file: save_encoder(file, self.description_, *weights))
 
     @classmethod
     def load(
@@ -251,7 +278,11 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             device=device,
             random_state=seed,
         )
-        loaded.model_, loaded.description_ = with_projector(module).to(pick_device(device)), description
+        model = with_projector(module)
+        if isinstance(module, Tower):
+            target: Any = read_encoder(path, seed, encoder, "target")[0]
+            model = TwoTowers(module, target).eval()
+        loaded.model_, loaded.description_ = model.to(pick_device(device)), description
         loaded.history_, loaded.seed_, loaded.n_features_in_ = [], seed, description.in_channels
         return loaded
 
@@ -306,10 +337,12 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             wanted = "a whole number, a RandomState or None"
             raise InputTypeError(f"`random_state` must be {wanted}, got {shown(self.random_state)}.") from None
 
-    def _config(self, seed: int, X: Any, groups: Any = None) -> Config:
+    def _config(self, seed: int, X: Any, groups: Any = None, pairs: Any = None) -> Config:
         values = {name: to_python(getattr(self, name)) for name in ("loss", "method", "standardise", *_SETTINGS)}
         if groups is not None:
             values["positives"] = "group"
+        if pairs is not None:
+            values["positives"] = "pairs"
         views = {"first": to_python(self.first), "second": to_python(self.second)}
         values["views"] = {key: value for key, value in views.items() if value is not None}
         if isinstance(self.encoder, str | dict):

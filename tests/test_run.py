@@ -64,6 +64,7 @@ def test_a_run_keeps_everything(go):
     code, printed, err, out = go("--loss", "adnce", "--loss.mu", "0.5", "--report", "true", *EVERY)
     assert (code, err) == (0, "")
     assert sorted(path.name for path in out.iterdir() if path.name != ".lock") == [
+        "card.md", "checkpoints",
         "config.yaml", "data.json", "embeddings.npz", "encoder.pt", "metrics.csv", "metrics.jsonl", "report.html",
         "report.npz",
         "result.json",

@@ -22,6 +22,7 @@ from torch.nn.functional import normalize
 from graphcl import GIN, ContrastiveModel, Identity, NodeDrop, ResidentLoader, TwoViews, embed, train
 from graphcl.evaluate.ranking import cosines, rank_by
 from graphcl.graphs.wl import histogram, refine, unary
+from graphcl.loaders.pairs import EpochPairs
 from graphcl.losses import Loss, infonce, scored
 from graphcl.methods.method import Method, Outcome
 from graphcl.models.deep_sets import DeepSets
@@ -138,7 +139,7 @@ def batches(part, seed, size, pairs=None, views=False):
     known = part.group.unique()
     kept = torch.isin(part.group, known[torch.randperm(len(known), generator=draw)[:pairs]]).nonzero().flatten()
     graphs, groups = [part.graphs[i] for i in kept.tolist()], None if views else part.group[kept]
-    return ResidentLoader(graphs, size, shuffle=True, generator=draw, groups=groups)
+    return ResidentLoader(graphs, batch_sampler=EpochPairs(groups, size, True, draw))
 
 
 def trained(parts, kind, seed, pairs=None, loss="infonce", views=False):

@@ -69,7 +69,7 @@ def to_yaml(config: BaseModel) -> str:
 
 
 _VIEWS = dict.fromkeys(("views.first", "views.second"), augmentations)
-NAMED = {"loss": losses, "encoder": encoders, **_VIEWS, "method": methods}
+NAMED = {"loss": losses, "encoder": encoders, "target_encoder": encoders, **_VIEWS, "method": methods}
 """Setting that takes a registered name -> registry of the names."""
 
 
@@ -92,8 +92,11 @@ def _resolved(config: Config) -> dict[str, Any]:
     from graphcl.datasets.molecules.table import is_molecules  # imported here, as help needs no torch
     from graphcl.datasets.names import is_node_name
     from graphcl.evaluate.needs import usual as usual_evaluator
+    from graphcl.models.saved import read_saved
 
-    loss, method, encoder = ({**each} for each in (config.loss, config.method, config.encoder))
+    loss, method, encoder, target = (
+        {**each} for each in (config.loss, config.method, config.encoder, config.target_encoder)
+    )
     given, usual = config.model_fields_set, dict[str, Any]()
     if method.get("name") == "auto" and is_node_name(config.dataset):
         method["name"] = "grace"
@@ -108,18 +111,23 @@ def _resolved(config: Config) -> dict[str, Any]:
         usual["eval"] = [usual_evaluator("nodes")]
     elif ogb or config.split is not None:
         usual["eval"] = [usual_evaluator("targets")]
+    if config.init is not None and encoder.get("name") == "auto":
+        described = read_saved(config.init)[0].encoder
+        encoder |= {"name": described.name, **(described.arguments or {})}
     if encoder.get("name") == "auto":
         molecules = (ogb and config.dataset != "ogbg-ppa") or is_molecules(config.dataset)
         categories = molecules and config.features in ("auto", "labels")
         encoder["name"] = "node_gcn" if nodes else "molecule_gine" if categories else "gin"
+    if target.get("name") == "auto":
+        target = encoder
     chosen = config.views.model_fields_set if "views" in given else set()
-    members = "identity" if config.positives == "group" else None  # two graphs differ without augmentation
+    members = None if config.positives == "views" else "identity"  # two graphs differ without augmentation
     view = {"name": facts.get("views", facts.get("usual_views", members))}
     views = config.views.model_copy(
         update={key: view for key in Views.model_fields if view["name"] and key not in chosen}
     )
     implied = {key: value for key, value in usual.items() if key not in given}
-    return {**implied, "loss": loss, "method": method, "encoder": encoder, "views": views}
+    return {**implied, "loss": loss, "method": method, "encoder": encoder, "target_encoder": target, "views": views}
 
 
 def _facts(spec: Mapping[str, Any], registry: Registry) -> Mapping[str, str]:
@@ -167,12 +175,24 @@ def _contradictions(config: Config) -> Iterator[str]:
     elif queue and method not in ("infograph", "memory_bank", "moco"):
         yield f"`loss.negatives` queue needs a method with a queue, not {method}; use `--method moco`."
     only, names = methods.facts(method).get("views"), [config.views.first["name"], config.views.second["name"]]
-    if config.positives == "views":
+    kind, listed = config.positives, config.positives not in ("views", "group")
+    if config.targets is not None and not listed:
+        yield "`targets` needs the pairs of queries and targets; pass a table of their ids as `positives`."
+    for name in ("batch_by", "hard_negatives") if kind == "views" else ():
+        if getattr(config, name):
+            yield f"`{name}` needs pairs; pass --positives group or a table of pairs."
+    if config.towers == "separate" and not listed:
+        yield "`towers` separate needs queries and targets; pass a table of their ids as `positives`."
+    if config.towers == "separate" and config.init is not None:
+        yield "`init` holds one encoder, and `towers` separate trains two; leave one of them out."
+    if kind == "views":
         return
     if methods.facts(method).get("rows") == "nodes":
-        yield f"`positives` group pairs whole graphs, but method {method} contrasts nodes; use two_views."
+        yield f"`positives` {kind} pairs whole graphs, but method {method} contrasts nodes; use two_views."
     elif methods.facts(method).get("pairs") == "no":
-        yield f"`positives` group has no effect with method {method}, which encodes one view only; use two_views."
+        yield f"`positives` {kind} has no effect with method {method}, which encodes one view only; use two_views."
+    elif config.hard_negatives and method != "two_views":
+        yield f"`hard_negatives` are keys of the loss, which method {method} replaces by its own; use two_views."
     elif config.singles == "views" and only is None and set(names) == {"identity"}:
         yield "`singles` views would pair equal graphs, as `views` are identity; pass --views.first random4, or drop."
 

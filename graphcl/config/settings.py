@@ -109,6 +109,8 @@ class Contrast(Settings):
     """the augmentations `first` and `second`"""
     encoder: Annotated[Named, Field(title="NAME")] = {"name": "auto"}
     """the encoder; auto: gin, for molecules molecule_gine"""
+    init: Annotated[str | None, Field(title="ENCODER")] = None
+    """initial weights: the folder of a run, an encoder.pt or the name of an installed encoder"""
     standardise_columns: bool = False
     """subtract the mean of each column of numbers in x and edge_attr, and divide by its deviation"""
     projection: Channels | None = None
@@ -119,8 +121,22 @@ class Contrast(Settings):
     """the loss; auto: the method's usual loss, else infonce"""
     method: Annotated[Named, Field(title="NAME")] = {"name": "auto"}
     """how views are contrasted; auto: the loss's usual method"""
-    positives: Annotated[Literal["views", "group"], Field(title="KIND")] = "views"
-    """positive of a graph: its other view, or another graph of its `group`"""
+    positives: Annotated[str, Field(title="views|group|FILE")] = "views"
+    """positive of a graph: its other view, another graph of its `group`, or its target in a table of pairs"""
+    towers: Annotated[Literal["shared", "separate"], Field(title="KIND")] = "shared"
+    """of pairs: one encoder for queries and targets, or one each, whose embeddings are their projections"""
+    target_encoder: Annotated[Named, Field(title="NAME")] = {"name": "auto"}
+    """with separate towers: the encoder of the targets; auto: as `encoder`"""
+    batch_by: Annotated[str | None, Field(title="ATTRIBUTE")] = None
+    """of pairs: draw batches from graphs with the same value of this attribute, such as project"""
+    batch_share: Annotated[float, interval("(0, 1]")] = 1.0
+    """with `batch_by`: fraction of a batch that has the same value"""
+    hard_negatives: Annotated[int, interval("[0, 1000]")] = 0
+    """of pairs: negatives to mine for each query, see mine_every"""
+    mine_every: Count = 1
+    """with `hard_negatives`: mine them again after every N epochs"""
+    mine_margin: Annotated[float, interval("[0, 1]")] = 0.05
+    """with `hard_negatives`: least relative distance of a negative's cosine to the positive's"""
     singles: Annotated[Literal["drop", "views"], Field(title="ACTION")] = "drop"
     """graphs whose group has no other graph: leave them out, or pair each with itself, as two views"""
     batch_size: Annotated[int, interval("[2, 1e9)", "a contrastive loss compares at least two graphs")] = 128
@@ -136,11 +152,15 @@ class Contrast(Settings):
 
 
 class Evaluation(Settings):
-    """Settings of the evaluation protocol, see `graphcl.evaluate.svm`. Only the SVM uses `scale`."""
+    """Settings of the evaluation protocol, see `graphcl.evaluate.svm`.
+
+    Only the SVM uses `scale`. With `within`, retrieval searches among graphs with the query's value of this attribute.
+    """
 
     folds: FoldCount = 10
     inner_folds: FoldCount = 5
     scale: bool = False
+    within: Annotated[str | None, Field(title="ATTRIBUTE")] = None
 
 
 class Scoring(Settings):
@@ -197,6 +217,8 @@ class Source(SplitTable, Features):
     """The data set of a run."""
 
     dataset: DatasetName = "synthetic"
+    targets: Annotated[DatasetName | None, Field(title="NAME")] = None
+    """data set of the targets of pairs, if not `dataset`"""
 
 
 class Config(Runtime, Scoring, TrainingSettings, Contrast, Source):
@@ -216,5 +238,11 @@ TABLE = set(SplitTable.model_fields)
 """Settings of how a table of molecules, or networkx graphs, are read."""
 RUNTIME_SETTINGS = tuple(Runtime.model_fields)
 """Settings that do not affect the result of a run."""
-TRAINING = {*Contrast.model_fields, *TrainingSettings.model_fields} - {"encoder", "neighbours", "sync_batchnorm"}
+TRAINING = {*Contrast.model_fields, *TrainingSettings.model_fields} - {
+    "encoder",
+    "target_encoder",
+    "init",
+    "neighbours",
+    "sync_batchnorm",
+}
 """Settings saved with the weights of an encoder. Encoder and data are described separately."""

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data, InMemoryDataset
 
 from graphcl.datasets.invalid import Invalid
+from graphcl.datasets.relation import Relation
 from graphcl.errors import InputError, one_line
 from graphcl.graphs.columns import Scale, column_scale, standardise
 
@@ -59,6 +60,9 @@ class GraphDataset(InMemoryDataset):
         invalid: what was left out: rows of a table of molecules, each with `id` (its index), `line` and `smiles`; or
             graphs, each with `graph` (its index), `id` and `reason`.
 
+        relation: the listed pairs that the graphs are queries, or also targets, of; None without a list.
+        targets: data set of the targets of these pairs; None if it is this one.
+
     Args:
         data: all graphs, collated.
         slices: attribute -> index of each graph's first row, and the number of rows, `[n + 1]`; `None` for one graph.
@@ -74,6 +78,8 @@ class GraphDataset(InMemoryDataset):
     """
 
     rows: ClassVar[str] = "graphs"
+    relation: Relation | None = None
+    targets: GraphDataset | None = None
     invalid: Invalid = ()
     scales: Mapping[str, Scale] = MappingProxyType({})
 
@@ -124,7 +130,8 @@ class GraphDataset(InMemoryDataset):
     @property
     def ids(self) -> np.ndarray:
         """Id of each row, `[n]` of int64 or of Python strings: the attribute `id` of the graphs; else its index."""
-        own, n = self._data.get("id") if self.rows == "graphs" else None, self.num_rows
+        own = self._data.get("id") if self.rows == "graphs" else None
+        n = len(self) if self.rows == "graphs" else self.num_rows
         values = own.tolist() if isinstance(own, Tensor) and own.dim() == 1 else own
         if isinstance(values, list):
             values = [each.item() if isinstance(each, np.integer) else each for each in values]
@@ -137,8 +144,8 @@ class GraphDataset(InMemoryDataset):
 
     @property
     def num_rows(self) -> int:
-        """Number of rows of an embedding."""
-        return len(self)
+        """Number of rows of an embedding: the graphs, then the graphs of `targets`."""
+        return len(self) + (0 if self.targets is None else len(self.targets))
 
     def protocol(self) -> dict[str, Any]:
         """Return the arguments of evaluators that the data set prescribes, such as its split; empty without any."""
@@ -198,6 +205,13 @@ class GraphDataset(InMemoryDataset):
         classes = [] if self.classes is None else self.classes.tolist()
         if classes != list(range(len(classes))):  # 0, 1, ... are left out, for the digests of earlier versions
             parts["dataset.classes"] = classes
+        if self.relation is not None:
+            fields = {f"relation.{key}": value for key, value in vars(self.relation).items()}
+            parts |= {
+                key: value for key, value in fields.items() if isinstance(value, Tensor) and "component" not in key
+            }
+        if self.targets is not None:
+            parts["targets"] = [self.targets.fingerprint()["digest"]]
         for key, value in sorted(parts.items()):
             if isinstance(value, list) and all(isinstance(each, str | int | float | np.generic) for each in value):
                 digest.update(repr((key, value)).encode())

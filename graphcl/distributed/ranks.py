@@ -67,7 +67,7 @@ class Collectives:
         if len(set(sizes)) > 1:
             raise InputError(
                 f"all ranks must have equally many graphs in a batch, got {', '.join(str(int(n)) for n in sizes)} by "
-                "rank; make_loader(..., shard=(rank, ranks)) cuts equal shards."
+                "rank; EpochBatches(..., shard=(rank, ranks)) cuts equal shards."
             )
 
     def sum_to_owner(self, x: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ NEEDS = {
     "labels": "y",
     "split": "y, split",
     "targets": "y, split, eval_metric",
-    "groups": "group, split",
+    "groups": "group or pairs and targets, place, split",
     "copies": "copies, source",
 }
 """Need of an evaluator -> arguments that it gets in addition to `h`, those of them that it has."""

@@ -15,10 +15,10 @@ from graphcl.evaluate.folds import as_array, embedding, unit_rows
 
 Similarity = Callable[[Tensor, Tensor], Tensor]
 """Function from the indices of t queries and m candidates to their similarities `[t, m]`, in float64."""
-FIGURES = ("mrr", "mrr_at_10", "recall_at_1", "recall_at_10", "map")
+FIGURES = ("mrr", "mrr_at_10", "recall_at_1", "recall_at_10", "map", "ndcg_at_10")
 """Names of the figures of a ranking."""
 CUTOFF = 10
-"""Ranks that `mrr_at_10` and `recall_at_10` look at."""
+"""Ranks that the figures `_at_10` look at."""
 _RESOLUTION = 2.0**32
 """Similarities are rounded to multiples of 2^-32, because a matrix product rounds equal pairs differently."""
 _TILE = 2**22
@@ -43,6 +43,20 @@ class QueryScores:
         """Return the mean over queries of each figure, in percent."""
         return {name: 100 * float(each.mean()) for name, each in self.values.items()}
 
+    def intervals(self, seed: int = 0, draws: int = 1000) -> dict[str, tuple[float, float]]:
+        """Return the bootstrap interval over queries of each figure's mean, in percent: from 2.5 to 97.5 % of `draws`.
+
+        Example:
+            >>> QueryScores(torch.arange(4), {"mrr": torch.tensor([1.0, 0.5, 0.5, 0.25])}).intervals()
+            {'mrr': (31.25, 87.5)}
+        """
+        drawn = np.random.default_rng(seed).multinomial(
+            len(self.queries), np.ones(len(self.queries)) / len(self.queries), draws
+        )
+        means = 100 / len(self.queries) * (drawn @ torch.stack([*self.values.values()], dim=1).double().numpy())
+        ends = np.quantile(means, [0.025, 0.975], axis=0).T.tolist()
+        return {name: (low, high) for name, (low, high) in zip(self.values, ends, strict=True)}
+
 
 def rank_queries(
     h: Tensor | np.ndarray,
@@ -59,8 +73,9 @@ def rank_queries(
 
     where $\rho_1 < \dots < \rho_R$ are the ranks, from 1, of the R relevant candidates: those of the query's group.
     Means over queries are the mean reciprocal rank (`mrr`, over all ranks, and `mrr_at_10`), `recall_at_1`,
-    `recall_at_10` and the mean average precision (`map`). A query is never its own candidate. Queries without a group,
-    and queries without a relevant candidate, are not scored.
+    `recall_at_10`, the mean average precision (`map`) and `ndcg_at_10`, the sum of $1 / \log_2(1 + \rho_i)$ over the
+    relevant among the first ten, divided by its largest possible value. A query is never its own candidate. Queries
+    without a group, and queries without a relevant candidate, are not scored.
 
     Candidates of equal similarity are put in a random order, and the expected value is returned. Let g candidates tie
     behind s better ones, r of them relevant. The first relevant one has the rank s + j with probability
@@ -104,12 +119,13 @@ def rank_queries(
     return rank_by(cosines(rows), group, queries, candidates, len(rows))
 
 
-def cosines(rows: Tensor) -> Similarity:
-    """Return the similarity function of unit rows `[n, D]`: the inner product."""
+def cosines(rows: Tensor, others: Tensor | None = None) -> Similarity:
+    """Return the similarity function of unit rows `[n, D]`: the inner product; of candidates in `others [m, D]`."""
+    targets = rows if others is None else others
 
     def similarity(queries: Tensor, candidates: Tensor) -> Tensor:
-        others = rows if len(candidates) == len(rows) else rows[candidates]  # all rows need no copy
-        return rows[queries] @ others.T
+        chosen = targets if len(candidates) == len(targets) else targets[candidates]  # all rows need no copy
+        return rows[queries] @ chosen.T
 
     return similarity
 
@@ -121,6 +137,7 @@ def rank_by(
     queries: Tensor | np.ndarray | None = None,
     candidates: Tensor | np.ndarray | None = None,
     n: Count | None = None,
+    place: Tensor | None = None,
 ) -> QueryScores:
     """Rank the candidates of every query by any similarity, for example a kernel; see `rank_queries`.
 
@@ -130,6 +147,7 @@ def rank_by(
             come last, and tie with each other.
         group: see `rank_queries`, like `queries` and `candidates`.
         n: number of graphs; default: the length of `group`.
+        place: place of each graph `[n]`, whole numbers; a query then has the candidates of its place only.
 
     Raises:
         InputError: as for `rank_queries`, or a similarity is NaN.
@@ -145,6 +163,9 @@ def rank_by(
     of = group_numbers(group, n)
     asked, pool = (_indices(name, each, len(of)) for name, each in (("queries", queries), ("candidates", candidates)))
     pool = pool.sort().values
+    if place is not None:  # relevant are candidates of the query's group and place
+        joint = torch.stack([of, place]).unique(dim=1, return_inverse=True)[1]
+        of = joint.where(of >= 0, -1)
     # relevant candidates of each group, to leave out queries without one
     known, count = of[pool][of[pool] >= 0].unique(return_counts=True)
     relevant = torch.zeros(int(of.max()) + 1 if len(of) else 0, dtype=torch.long)
@@ -153,11 +174,82 @@ def rank_by(
     asked = asked[relevant[of[asked]] > torch.isin(asked, pool)]
     if not len(asked):
         raise InputError("no query has a candidate of its own group; groups need two graphs or more.")
+
+    def masks(rows: Tensor) -> tuple[Tensor, Tensor]:
+        itself = rows[:, None] == pool
+        elsewhere = itself if place is None else itself | (place[rows][:, None] != place[pool])
+        return (of[rows][:, None] == of[pool]) & ~itself, elsewhere
+
+    return _ranked(similarity, asked, pool, masks)
+
+
+def rank_pairs(
+    similarity: Similarity,
+    relevant: Tensor | np.ndarray,
+    candidates: Tensor | np.ndarray,
+    *,
+    itself: bool = False,
+    place: tuple[Tensor, Tensor] | None = None,
+) -> QueryScores:
+    """Rank the candidates of every query in a list of relevant pairs; see `rank_queries` for the figures.
+
+    Args:
+        similarity: see `rank_by`; the indices of queries and of candidates may be of two data sets.
+        relevant: query and candidate of each relevant pair, `[2, R]`; its queries are scored.
+        candidates: indices of the candidates. A relevant one that is not among them is ignored.
+        itself: whether equal indices are the same graph, which is not its own candidate.
+        place: place of each query and of each candidate by index, whole numbers; a query then has the candidates of its
+            place only.
+
+    Raises:
+        InputError: an index is invalid, a similarity is NaN, or no query has a relevant candidate.
+
+    Example:
+        >>> scores = torch.tensor([[0.1, 0.9, 0.3], [0.5, 0.2, 0.1]])
+        >>> found = rank_pairs(lambda one, two: scores[one][:, two], torch.tensor([[0, 0, 1], [1, 2, 1]]), [0, 1, 2])
+        >>> found.values["map"]
+        tensor([1.0000, 0.5000], dtype=torch.float64)
+    """
+    pairs = torch.from_numpy(as_array("relevant", relevant, "iu", "whole numbers").astype(np.int64))
+    if pairs.dim() != 2 or len(pairs) != 2 or bool((pairs < 0).any()):
+        raise InputError(
+            f"`relevant` must hold the indices of queries and candidates, [2, R], got {list(pairs.shape)}."
+        )
+    found = torch.from_numpy(as_array("candidates", candidates, "iu", "whole numbers").astype(np.int64))
+    pool = found.unique()
+    if found.dim() != 1 or not len(found) or len(pool) < len(found) or int(pool[0]) < 0:
+        raise InputError("`candidates` must hold different indices, at least one.")
+    query, target = pairs
+    kept = torch.isin(target, pool) & ~((query == target) if itself else torch.zeros_like(query, dtype=torch.bool))
+    if place is not None:
+        kept &= place[0][query] == place[1][target]
+    asked, row = query[kept].unique(return_inverse=True)
+    if not len(asked):
+        raise InputError("no query has a relevant candidate; list pairs of the queries and candidates to rank.")
+    column = torch.searchsorted(pool, target[kept])
+
+    def masks(rows: Tensor) -> tuple[Tensor, Tensor]:
+        first = int(torch.searchsorted(asked, rows[0]))
+        own = (row >= first) & (row < first + len(rows))
+        mask = torch.zeros(len(rows), len(pool), dtype=torch.bool)
+        mask[row[own] - first, column[own]] = True
+        excluded = rows[:, None] == pool if itself else torch.zeros_like(mask)
+        if place is not None:
+            excluded |= place[0][rows][:, None] != place[1][pool]
+        return mask, excluded
+
+    return _ranked(similarity, asked, pool, masks)
+
+
+def _ranked(
+    similarity: Similarity, asked: Tensor, pool: Tensor, masks: Callable[[Tensor], tuple[Tensor, Tensor]]
+) -> QueryScores:
+    """Return the figures of the queries `asked`; `masks` of queries are their relevant and excluded candidates."""
     found = []
     for rows in asked.split(max(1, _TILE // len(pool))):
-        itself = rows[:, None] == pool
-        scores = _resolved(similarity(rows, pool), rows, pool, itself).masked_fill_(itself, -torch.inf)
-        found.append(expected_figures(scores, (of[rows][:, None] == of[pool]) & ~itself))
+        relevant, excluded = masks(rows)
+        scores = _resolved(similarity(rows, pool), rows, pool, excluded).masked_fill_(excluded, -torch.inf)
+        found.append(expected_figures(scores, relevant))
     values = {name: torch.cat([each[name] for each in found]) for name in FIGURES}
     return QueryScores(asked, values)
 
@@ -201,7 +293,11 @@ def expected_figures(scores: Tensor, relevant: Tensor) -> dict[str, Tensor]:
     c = (r - 1) / (g - 1).clamp(min=1).double()
     part = r / g.double() * (g * c + (better + 1 - c * (s + 1)) * (harmonic[s + g] - harmonic[s]))
     precision = torch.zeros(t, dtype=torch.double).index_add_(0, query, part) / total
-    return {**_first_relevant(s[start], g[start], r[start]), "map": precision}
+    place = torch.arange(1, scores.size(1) + 1).double()
+    gains = torch.cat([torch.zeros(1).double(), (place <= CUTOFF) / (place + 1).log2()]).cumsum(0)
+    gain = torch.zeros(t, dtype=torch.double).index_add_(0, query, r / g.double() * (gains[s + g] - gains[s]))
+    figures = _first_relevant(s[start], g[start], r[start])
+    return {**figures, "map": precision, "ndcg_at_10": gain / gains[total]}
 
 
 def _above_and_tied(scores: Tensor, query: Tensor, value: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:

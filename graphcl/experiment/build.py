@@ -15,13 +15,15 @@ from torch_geometric.data import Batch
 from graphcl.augment import Augmentation, two_views
 from graphcl.config import TRAINING, Config, build_augmentation
 from graphcl.datasets.dataset import GraphDataset
+from graphcl.datasets.relation import Relation, relation_of_groups
 from graphcl.errors import InputError, warn
 from graphcl.experiment.encoder_input import contrasts_nodes
-from graphcl.experiment.parts import training_graphs
+from graphcl.experiment.parts import places, training_graphs
 from graphcl.graphs.columns import Scale, warn_of_scales
+from graphcl.loaders.listed import ListedPairs
 from graphcl.loaders.loader import make_loader
 from graphcl.loaders.neighbours import NeighbourLoader
-from graphcl.loaders.order import Shard, check_shard
+from graphcl.loaders.order import WHOLE, EpochBatches, Shard, check_shard
 from graphcl.loaders.pairs import EpochPairs, segments
 from graphcl.losses import Loss
 from graphcl.losses.engine.checks import NonFiniteInputError
@@ -30,7 +32,8 @@ from graphcl.methods.method import explain_single_row
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.interface import OwnEncoder, accepts, make_encoder, own_encoder, takes_categories
 from graphcl.models.nodes import MODELS
-from graphcl.models.saved import EncoderDescription, EncoderName
+from graphcl.models.saved import EncoderDescription, EncoderName, read_encoder
+from graphcl.models.towers import Tower, TwoTowers
 from graphcl.registry import encoders, methods
 from graphcl.system.memory import total_memory
 from graphcl.system.optional import import_neighbor_loader
@@ -69,20 +72,46 @@ def setup_runtime(config: Config, local_rank: int | None = None) -> torch.device
 
 
 def make_model(
-    config: Config, dataset: GraphDataset, seed: int = 0, encoder: OwnEncoder | None = None
+    config: Config,
+    dataset: GraphDataset,
+    seed: int = 0,
+    encoder: OwnEncoder | None = None,
+    trained: bool = True,
 ) -> ContrastiveModel:
-    """Return an untrained model on the CPU, without changing torch's global generator.
+    """Return a model on the CPU before training, without changing torch's global generator.
 
     Args:
         config: settings of the encoder and the projector.
         dataset: data set, whose `x` and `edge_attr` the encoder must fit.
         seed: seed of the initial weights.
+        trained: whether the encoder starts from the weights of `config.init`, if there are any.
         encoder: module to copy, or function from the number of columns to a module; default: the encoder in `config`.
 
     Raises:
         InputError: the encoder does not fit the data set, or needs more memory than the machine has.
     """
-    name, columns, edge_dim = config.encoder["name"], dataset.num_features, dataset.num_edge_features or None
+    if config.towers == "separate":
+        both = dataset, dataset.targets or dataset
+        specs = config.encoder, config.encoder if config.target_encoder["name"] == "auto" else config.target_encoder
+        made = [_encoder(spec, each, encoder) for spec, each in zip(specs, both, strict=True)]
+        with seeded(seed):
+            query, target = (make() for make in made)
+            width = config.projection or int(query.out_channels)  # type: ignore[arg-type]
+            return TwoTowers(Tower(query, width, config.projector), Tower(target, width, config.projector))
+    make = _encoder(config.encoder, dataset, encoder)
+    with seeded(seed):
+        model = MODELS[dataset.rows](make(), config.projection, config.projector)
+    if config.init is not None and trained:
+        initial, _ = read_encoder(config.init, encoder=encoder)
+        model.encoder.load_state_dict(initial.state_dict())
+    return model
+
+
+def _encoder(
+    spec: Mapping[str, Any], dataset: GraphDataset, encoder: OwnEncoder | None = None
+) -> Callable[[], nn.Module]:
+    """Return the function that makes the encoder `spec`, or the user's own, for the columns of a data set."""
+    name, columns, edge_dim = spec["name"], dataset.num_features, dataset.num_edge_features or None
     if encoder is not None:
         make = partial(own_encoder, encoder, columns)
     elif not dataset[0].x.is_floating_point() and not takes_categories(name):
@@ -93,10 +122,9 @@ def make_model(
     elif edge_dim is None and "edge_dim" in encoders.arguments(name).required:
         raise InputError(f"encoder `{name}` needs `edge_attr`, which {dataset.name} lacks; use gin.")
     else:
-        make = partial(make_encoder, name, arguments_of(config.encoder), columns, edge_dim)
+        make = partial(make_encoder, name, arguments_of(spec), columns, edge_dim)
         _check_size(make, name)
-    with seeded(seed):
-        return MODELS[dataset.rows](make(), config.projection, config.projector)
+    return make
 
 
 def _check_size(make: Callable[[], nn.Module], name: str) -> None:
@@ -123,9 +151,12 @@ def make_method(config: Config, dataset: Any, model: ContrastiveModel, seed: int
     arguments = arguments_of(config.method)
     wanted = methods.arguments(config.method["name"]).required
     count = len(dataset)
-    if pairs := pair_settings(config, dataset):  # methods know a pair by the number of its group in the training part
-        train = training_graphs(config, dataset)
-        count = segments(pairs["groups"] if train is None else pairs["groups"][train], config.singles)[1].numel()
+    if (relation := pairs_of(config, dataset)) is not None:  # methods know a pair by its component
+        count = int(relation.component.max()) + 1
+    elif config.positives == "group":  # methods know a pair by the number of its group in the training part
+        train, groups = training_graphs(config, dataset), dataset.groups
+        assert groups is not None
+        count = segments(groups if train is None else groups[train], config.singles)[1].numel()
     known = {"num_graphs": count, "first": config.views.first, "second": config.views.second}
     for name, value in known.items():
         if name in wanted:
@@ -173,9 +204,26 @@ def training_loader(
     """
     if config.neighbours:
         return NeighbourLoader(dataset, config.neighbours, config.batch_size, generator, device)
-    window, pairs = config.shuffle_window, pair_settings(config, dataset)
-    loader = make_loader(dataset, config.batch_size, True, generator, device, window, shard, **pairs)
-    return restricted(loader, training_graphs(config, dataset))
+    sampler = training_sampler(config, dataset, config.batch_size, generator, shard)
+    return make_loader(dataset, device=device, batch_sampler=sampler, targets=dataset.targets)
+
+
+def training_sampler(
+    config: Config, dataset: GraphDataset, size: int, generator: torch.Generator, shard: Shard = WHOLE
+) -> EpochBatches:
+    """Return the sampler of batches of `size` graphs or pairs that a run trains on."""
+    order = size, True, generator, config.shuffle_window, shard
+    sampler: EpochBatches
+    if (relation := pairs_of(config, dataset)) is not None:
+        place = places(dataset, config.batch_by, "batch_by")
+        sampler = ListedPairs(relation, size, True, generator, shard, place, config.batch_share)
+    elif config.positives == "group" and dataset.groups is not None:
+        sampler = EpochPairs(dataset.groups, *order, config.singles)
+    else:
+        sampler = EpochBatches(len(dataset), *order)
+    if (graphs := training_graphs(config, dataset)) is not None:
+        sampler.restrict_to(graphs)
+    return sampler
 
 
 def restricted(loader: Any, graphs: Tensor | None) -> Any:
@@ -185,9 +233,15 @@ def restricted(loader: Any, graphs: Tensor | None) -> Any:
     return loader
 
 
-def pair_settings(config: Config, dataset: Any) -> dict[str, Any]:
-    """Return the arguments `groups` and `singles` of a loader; none if the positives are views."""
-    return {"groups": dataset.groups, "singles": config.singles} if config.positives == "group" else {}
+def pairs_of(config: Config, dataset: GraphDataset) -> Relation | None:
+    """Return the list of pairs to train on; None if the positives are views, or two drawn members of each group.
+
+    Groups become the list of all their pairs if a setting needs a list.
+    """
+    if dataset.relation is None and config.positives == "group" and (config.batch_by or config.hard_negatives):
+        assert dataset.groups is not None
+        return relation_of_groups(dataset.groups)
+    return dataset.relation
 
 
 def try_settings(config: Config, dataset: GraphDataset, encoder: OwnEncoder | None = None, ranks: int = 1) -> None:
@@ -200,14 +254,16 @@ def try_settings(config: Config, dataset: GraphDataset, encoder: OwnEncoder | No
         InputError: loss, method, views, encoder, data set and ranks are incompatible, or the features contain NaN.
     """
     _check_rows(config, dataset, ranks)
-    batch = Batch.from_data_list(dataset.sample())
+    batch: Any = Batch.from_data_list(dataset.sample())
+    if dataset.targets is not None:
+        batch = batch, Batch.from_data_list(dataset.targets.sample())
     generator = torch.Generator().manual_seed(0)
     method = make_method(config, dataset, make_model(config, dataset, encoder=encoder))
     views = two_views(batch, *method.augmentations(*make_augmentations(config)), generator)
     dataset.check_views(*views)
     with torch.no_grad(), explain_single_row():
         try:
-            method(*views, ids=torch.arange(batch.num_graphs), generator=generator)
+            method(*views, ids=torch.arange(views[0].num_graphs), generator=generator)
         except NonFiniteInputError:
             raise InputError(
                 f"the untrained encoder gives NaN or infinity; look for them in the features of {dataset.name}."
@@ -241,8 +297,8 @@ def _check_rows(config: Config, dataset: GraphDataset, ranks: int) -> None:
             "a column of a table by --group."
         )
     training_graphs(config, dataset)  # raises if its groups cannot be split
-    if pairs := pair_settings(config, dataset):
-        EpochPairs(batch_size=config.batch_size, shard=(0, ranks), **pairs)
+    if config.positives != "views":
+        training_sampler(config, dataset, config.batch_size, torch.Generator(), (0, ranks))
     elif not nodes:
         check_shard((0, ranks), config.batch_size, len(dataset))
     elif ranks > 1 and not getattr(methods[name], "divides_nodes", False):
@@ -255,21 +311,33 @@ def describe(
     config: Config, dataset: GraphDataset, model: ContrastiveModel, encoder: OwnEncoder | None = None
 ) -> EncoderDescription:
     """Return the description that is saved with the weights of `model`; for other arguments, see `make_model`."""
-    if encoder is None:
-        name = EncoderName(name=config.encoder["name"], arguments=arguments_of(config.encoder))
-    else:
-        name = EncoderName(name=type(model.encoder).__name__)
+    own = config.encoder if encoder is None else {"name": type(model.encoder).__name__}
+    found = _describe(config, own, dataset, model, named=encoder is None)
+    if not isinstance(model, TwoTowers):
+        return found
+    targets = dataset.targets or dataset
+    target = _describe(config, config.target_encoder, targets, model.target, named=encoder is None)
+    return found.model_copy(update={"target": target})
+
+
+def _describe(
+    config: Config, spec: Mapping[str, Any], dataset: GraphDataset, model: ContrastiveModel, named: bool
+) -> EncoderDescription:
+    """Return the description of one encoder, `spec` if it is `named`, without that of the targets' encoder."""
+    tower = isinstance(model.encoder, Tower)
+    module = model.encoder.encoder if isinstance(model.encoder, Tower) else model.encoder
     return EncoderDescription(
-        encoder=name,
+        encoder=EncoderName(name=spec["name"], arguments=arguments_of(spec) if named else None),
         in_channels=dataset.num_features,
         out_channels=model.width,
-        edge_dim=(dataset.num_edge_features or None) if accepts(model.encoder, "edge_attr") else None,
+        edge_dim=(dataset.num_edge_features or None) if accepts(module, "edge_attr") else None,
         dataset=dataset.name,
         features=cast(Any, dataset.features),  # a `str` in `dataset`, a `Literal` in the description
         max_degree=config.max_degree,
         label_columns=dataset.num_features - dataset.degree_columns if "labels" in dataset.features else 0,
         scales=column_scales(config, dataset, model),
         settings=config.model_dump(include={*TRAINING, "standardise", "tu_features"}),
+        tower=config.projector if tower else None,
     )
 
 

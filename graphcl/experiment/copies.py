@@ -31,12 +31,13 @@ _SEED = 2**40 + 2**21
 
 @dataclass(frozen=True)
 class WithCopies:
-    """Loader of all graphs, then of augmented copies without `y` of some, by one augmentation after the other.
+    """Loader of all graphs, then of targets, or of copies without `y` by one augmentation after the other.
 
     Every iteration draws the same copies, so that all rows embed the same.
 
     Attributes:
         graphs: loader of all graphs in the order of the data set.
+        targets: loader of the graphs of `GraphDataset.targets`; their batches have the attribute `role`.
         queries: loader of the graphs to copy.
         drawn_by: augmentations that draw the copies; none by default.
         seed: seed of the run.
@@ -44,6 +45,7 @@ class WithCopies:
     """
 
     graphs: Any
+    targets: Iterable[Batch] = ()
     queries: Iterable[Batch] = ()
     drawn_by: Collection[Augmentation] = ()
     seed: int = 0
@@ -51,6 +53,9 @@ class WithCopies:
 
     def __iter__(self) -> Iterator[Batch]:
         yield from self.graphs
+        for batch in self.targets:
+            batch.role = "target"
+            yield batch
         generator = torch.Generator(self.device).manual_seed(_SEED + self.seed)
         for augmentation in self.drawn_by:
             for batch in self.queries:
@@ -60,12 +65,17 @@ class WithCopies:
 
 
 def with_copies(config: Config, dataset: GraphDataset, graphs: Any, seed: int, device: torch.device) -> WithCopies:
-    """Return a loader of all graphs, and of copies if an evaluator needs them; `graphs` is one of `make_loader`."""
+    """Return a loader of all graphs, of targets, and of copies if an evaluator needs them.
+
+    `graphs` is a loader of `make_loader`.
+    """
+    if dataset.targets is not None:
+        return WithCopies(graphs, make_loader(dataset.targets, graphs.batch_sampler.batch_size, device=device))
     if not any(map(is_by_copies, config.eval)):
         return WithCopies(graphs)
     loader = make_loader(dataset, graphs.batch_sampler.batch_size, device=device, like=graphs)
     queries = restricted(loader, copied_graphs(config, dataset, seed)[1])
-    return WithCopies(graphs, queries, tuple(copying(config, dataset)[0].values()), seed, device)
+    return WithCopies(graphs, (), queries, tuple(copying(config, dataset)[0].values()), seed, device)
 
 
 def copying(config: Config, dataset: GraphDataset) -> tuple[dict[str, Augmentation], bool]:

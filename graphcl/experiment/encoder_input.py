@@ -11,11 +11,12 @@ from graphcl.config.settings import TABLE
 from graphcl.datasets import GraphDataset, MappedDataset, load_dataset
 from graphcl.datasets.disk.on_disk import is_on_disk
 from graphcl.datasets.molecules.table import is_molecules
+from graphcl.datasets.pair_file import with_pairs
 from graphcl.datasets.settings import Features
 from graphcl.datasets.sources import as_path
 from graphcl.errors import InputError
 from graphcl.models.interface import takes_categories
-from graphcl.models.saved import EncoderDescription
+from graphcl.models.saved import EncoderDescription, read_saved
 from graphcl.registry import methods
 
 
@@ -32,6 +33,25 @@ def load_arguments(config: Config) -> dict[str, Any]:
     lists = config.model_dump(include=keys)
     given = {key: tuple(value) if isinstance(value, list) else value for key, value in lists.items()}
     return {"source": config.dataset, **given, "categories": categories, "nodes": contrasts_nodes(vars(config))}
+
+
+def load_with_pairs(config: Config) -> GraphDataset:
+    """Load the data set of a configuration, and its pairs and targets if it has them.
+
+    With `init`, the columns are those that the initial weights expect.
+    """
+    sources = [load_arguments(config)]
+    if config.targets is not None:
+        sources.append({**sources[0], "source": config.targets})
+    if config.init is None:
+        sets = [load_dataset(**each) for each in sources]
+    else:
+        description = read_saved(config.init)[0]
+        keys = ("data_root", "mirror", *TABLE)
+        sets = [load_for(description, each["source"], **{key: each[key] for key in keys}) for each in sources]
+    if config.positives in ("views", "group"):
+        return sets[0]
+    return with_pairs(sets[0], config.positives, sets[1] if len(sets) > 1 else None)
 
 
 def load_for(

@@ -72,7 +72,9 @@ def with_label_rate(dataset: GraphDataset, rate: float, seed: int) -> GraphDatas
 
 
 def grouped_parts(dataset: GraphDataset) -> dict[str, np.ndarray] | None:
-    """Return the rows of the parts `train`, `valid` and `test` of a data set with groups; None without groups.
+    """Return the rows of the parts `train`, `valid` and `test` of a data set with groups or pairs; None without both.
+
+    Connected components of pairs count as groups. Rows are the graphs, then those of `dataset.targets`.
 
     The parts are those of the graph attribute `part` (train, valid or test; or 0, 1 or 2) if the graphs have it, else
     those of the benchmark, else random ones, see `graphcl.evaluate.on_split.group_split`. They are the same for every
@@ -81,10 +83,10 @@ def grouped_parts(dataset: GraphDataset) -> dict[str, np.ndarray] | None:
     Raises:
         InputError: a `part` is unknown, a group or project is on two parts, or there are too few groups.
     """
-    groups = dataset.groups
+    groups = dataset.groups if dataset.relation is None else dataset.relation.component
     if groups is None:
         return None
-    part, project = _attribute(dataset, "part"), _attribute(dataset, "project")
+    part, project = attribute(dataset, "part"), attribute(dataset, "project")
     projects = None if project is None else GroupNumbers()(project, dataset.name).numpy()
     if part is not None:
         names = [_part(each, graph) for graph, each in enumerate(part)]
@@ -117,7 +119,29 @@ def training_graphs(config: Config, dataset: GraphDataset) -> Tensor | None:
     if not any(need_of(name, dataset.rows, {"groups"}) for name in config.eval):
         return None
     parts = grouped_parts(dataset)
-    return None if parts is None else torch.from_numpy(parts["train"])
+    return None if parts is None else torch.from_numpy(parts["train"][parts["train"] < len(dataset)])
+
+
+def places(dataset: GraphDataset, name: str | None, setting: str) -> Tensor | None:
+    """Return the number of each row's value of the attribute `name`, -1 for none; None if `name` is None.
+
+    Raises:
+        InputError: the graphs lack the attribute, which `setting` names.
+    """
+    if name is None:
+        return None
+    if (values := attribute(dataset, name)) is None:
+        raise InputError(f"`{setting}` {name}: the graphs of {dataset.name} have no such attribute; set it in each.")
+    return GroupNumbers()(values, dataset.name)
+
+
+def attribute(dataset: GraphDataset, name: str) -> list[Any] | None:
+    """Return an attribute with one value for each row, None where a data set lacks it; or None if all lack it."""
+    sets = [dataset] if dataset.targets is None else [dataset, dataset.targets]
+    found = [_attribute(each, name) for each in sets]
+    if all(each is None for each in found):
+        return None
+    return [value for each, values in zip(sets, found, strict=True) for value in values or [None] * len(each)]
 
 
 def _attribute(dataset: GraphDataset, name: str) -> list[Any] | None:
@@ -125,7 +149,7 @@ def _attribute(dataset: GraphDataset, name: str) -> list[Any] | None:
     values = dataset._data.get(name)
     if isinstance(values, Tensor):
         values = values.flatten().tolist()
-    if not isinstance(values, list) or len(values) != len(dataset._data.group):
+    if not isinstance(values, list) or len(values) != (dataset.slices or {})["edge_index"].numel() - 1:
         return None
     return values if dataset._indices is None else [values[i] for i in dataset.indices()]
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from graphcl.config import Config
 from graphcl.config.settings import Evaluation
-from graphcl.datasets import load_dataset
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.groups import describe_groups
 from graphcl.distributed.launch import Ranks, launch
@@ -20,7 +19,7 @@ from graphcl.evaluate import FoldScores, Summary, best_row, summarise
 from graphcl.evaluate.needs import is_by_copies, usual
 from graphcl.experiment.build import setup_runtime, try_settings, warn_of_columns
 from graphcl.experiment.context import Clock
-from graphcl.experiment.encoder_input import load_arguments
+from graphcl.experiment.encoder_input import load_with_pairs
 from graphcl.experiment.record.output import open_output
 from graphcl.experiment.record.run_folder import name_of, new_folder
 from graphcl.experiment.record.tracking import TRACKERS
@@ -111,7 +110,7 @@ def _load(config: Config, ranks: Ranks) -> GraphDataset:
         print(f"loading {config.dataset} ...", flush=True)
     else:
         ranks.barrier()
-    dataset = load_dataset(**load_arguments(config))
+    dataset = load_with_pairs(config)
     if ranks.is_main:
         ranks.barrier()
     return dataset

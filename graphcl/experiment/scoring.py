@@ -16,11 +16,12 @@ from graphcl.datasets.dataset import GraphDataset
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores, Kernel, usable_folds
 from graphcl.evaluate.needs import is_by_copies, need_of, takes, usual
-from graphcl.experiment.build import restricted
+from graphcl.experiment.build import make_model, restricted
 from graphcl.experiment.context import Context, Scores
 from graphcl.experiment.copies import WithCopies, copy_arguments, rank_of_graphs
-from graphcl.experiment.parts import grouped_parts, training_graphs
+from graphcl.experiment.parts import grouped_parts, places, training_graphs
 from graphcl.loaders.loader import make_loader
+from graphcl.loaders.order import EpochBatches
 from graphcl.models.calibrate import calibrate
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.references.rows import Inputs, Row, compute_rows, is_scored_by, row_labels
@@ -67,6 +68,10 @@ class SeedRows:
         self.calibrate = functools.partial(calibrated, config, dataset, model, seed, whole.graphs)
         parts = None if training_graphs(config, dataset) is None else grouped_parts(dataset)
         self.inputs = Inputs(dataset, whole, model, self.calibrate, parts, config.max_degree)
+        if config.init is not None:
+            device = next(model.parameters()).device
+            untrained = make_model(config, dataset, seed, trained=False).to(device)
+            self.inputs = dataclasses.replace(self.inputs, untrained=untrained)
         self.rows = self._computed(self.inputs)
         before: Any = self.rows.get("untrained")
         self.untrained = None if before is None else before[: dataset.num_rows]
@@ -81,9 +86,12 @@ class SeedRows:
                 found = score_rows(self.config, self.dataset, {"trained": h}, self.seed, self.context)
                 self.epoch_scores[epoch.epoch] = {name: scores["trained"] for name, scores in found.items()}
 
-    def score(self, h: Tensor) -> Scores:
-        """Return the scores of all rows, with embeddings `h` of the graphs and copies by the trained encoder."""
-        self.rows |= self._computed(dataclasses.replace(self.inputs, trained=h))
+    def score(self, h: Tensor, train_other: Callable[[str], Tensor] | None = None) -> Scores:
+        """Return the scores of all rows, with embeddings `h` of the graphs and copies by the trained encoder.
+
+        `train_other` is that of `Inputs`.
+        """
+        self.rows |= self._computed(dataclasses.replace(self.inputs, trained=h, train_other=train_other))
         return score_rows(self.config, self.dataset, self.rows, self.seed, self.context)
 
     def _computed(self, inputs: Inputs) -> dict[str, Row]:
@@ -105,7 +113,8 @@ def calibrated(
     graphs = training_graphs(config, dataset)
     n = len(dataset) if graphs is None else len(graphs)
     size = math.ceil(n / math.ceil(n / EMBED_BATCH))
-    loader = make_loader(dataset, size, True, order, device, config.shuffle_window, like=like)
+    sampler = EpochBatches(len(dataset), size, True, order, config.shuffle_window)
+    loader = make_loader(dataset, device=device, like=like, batch_sampler=sampler)
     return calibrate(model, restricted(loader, graphs))
 
 
@@ -143,7 +152,7 @@ def score(
     """
     need = need_of(name, dataset.rows, offered(dataset))
     if isinstance(h, Kernel) and need == "groups":
-        return dataclasses.replace(_score_kernel(name, h, dataset), seed=seed)
+        return dataclasses.replace(_score_kernel(name, h, dataset, config.evaluation.within), seed=seed)
     given = {"seed": seed, "workers": workers, "on_fold": on_fold, **config.evaluation.model_dump()}
     given |= _truth(config, dataset, h, seed, need)
     if on_fold is not None:  # show the row before its first fold ends
@@ -156,9 +165,17 @@ def score(
 
 
 @functools.lru_cache(maxsize=8)
-def _score_kernel(name: str, kernel: Kernel, dataset: GraphDataset) -> FoldScores:
-    """Return the score of a kernel by groups, which is equal for all seeds."""
-    return evaluators[name](kernel, group=dataset.groups, split=grouped_parts(dataset))
+def _score_kernel(name: str, kernel: Kernel, dataset: GraphDataset, within: str | None) -> FoldScores:
+    """Return the score of a kernel by groups or pairs, which is equal for all seeds."""
+    given = _relevance(within, dataset)
+    return evaluators[name](kernel, **{key: each for key, each in given.items() if takes(name, key)})
+
+
+def _relevance(within: str | None, dataset: GraphDataset) -> dict[str, Any]:
+    """Return which rows belong together, the split that keeps them together, and where each is searched."""
+    relation = dataset.relation
+    by = {"group": dataset.groups} if relation is None else {"pairs": relation.nodes, "targets": relation.targets}
+    return {**by, "place": places(dataset, within, "evaluation.within"), "split": grouped_parts(dataset)}
 
 
 def _truth(config: Config, dataset: GraphDataset, h: Any, seed: int, need: str | None) -> dict[str, Any]:
@@ -166,7 +183,7 @@ def _truth(config: Config, dataset: GraphDataset, h: Any, seed: int, need: str |
     if need == "copies":
         return copy_arguments(config, dataset, h, seed)
     if need == "groups":
-        return {"group": dataset.groups, "split": grouped_parts(dataset)}
+        return _relevance(config.evaluation.within, dataset)
     return {"y": dataset.y, **(dataset.protocol() if need != "labels" else {})}
 
 

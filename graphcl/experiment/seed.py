@@ -26,16 +26,19 @@ import torch
 from torch import Tensor
 
 from graphcl.config import Config
+from graphcl.config.specs import complete_spec
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.distributed.batchnorm import synchronise
 from graphcl.evaluate import FoldScores
 from graphcl.experiment.build import column_scales, make_augmentations, make_method, make_model, training_loader
 from graphcl.experiment.context import Context, Scores
 from graphcl.experiment.copies import with_copies
+from graphcl.experiment.mining import hard_negatives
 from graphcl.experiment.scoring import EMBED_BATCH, SeedRows
 from graphcl.loaders.loader import make_loader
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.interface import OwnEncoder
+from graphcl.registry import encoders
 from graphcl.training.epoch import Epoch
 from graphcl.training.loop import embed, train
 
@@ -100,6 +103,7 @@ def run_seed(
     scored = SeedRows(config, dataset, model, whole, seed, rows, context)
     context.on_embeddings("before", method, graphs, scored.untrained)
 
+    mine = hard_negatives(config, dataset, model, whole, batches)
     with context.training(method, seed, device):
         history = train(
             synchronise(method) if config.sync_batchnorm else method,
@@ -107,7 +111,7 @@ def run_seed(
             first,
             second,
             generator=generator,
-            callbacks=[context.on_epoch, scored.score_epoch],
+            callbacks=[context.on_epoch, scored.score_epoch, mine],
             checkpoints=context.checkpoints,
             **config.training(),
         )
@@ -115,6 +119,13 @@ def run_seed(
         model.load_state_dict(scored.calibrate().state_dict())
     h, y = embed(model, whole)
     context.on_embeddings("after", method, graphs, h[:n])
-    scores = scored.score(h)
+    scores = scored.score(h, lambda name: _trained_by(name, config, dataset, seed, device))
     context.on_scores(scores)
     return SeedResult(model, history, h[:n], y, scores, scored.epoch_scores, context.clock.seconds)
+
+
+def _trained_by(name: str, config: Config, dataset: GraphDataset, seed: int, device: torch.device) -> Tensor:
+    """Return the embeddings by another encoder that is trained with the settings of a run."""
+    spec = complete_spec({"name": name}, encoders)
+    other = config.model_copy(update={"encoder": spec, "target_encoder": spec, "init": None})
+    return run_seed(other, dataset, seed, device, rows=()).h

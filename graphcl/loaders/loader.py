@@ -3,35 +3,33 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch_geometric.loader import DataLoader
 
 from graphcl.arguments import named_arguments
 from graphcl.datasets.disk.on_disk import MappedDataset
 from graphcl.datasets.store import not_resident
-from graphcl.loaders.order import WHOLE, Shard
-from graphcl.loaders.pairs import Singles, epoch_batches
-from graphcl.loaders.resident import ResidentLoader, num_bytes
+from graphcl.errors import InputError
+from graphcl.loaders.listed import ListedPairs
+from graphcl.loaders.order import EpochBatches
+from graphcl.loaders.pairs import EpochPairs
+from graphcl.loaders.resident import ResidentLoader, check_sampler, num_bytes
 from graphcl.loaders.streaming import StreamingLoader
 
 
 @named_arguments
 def make_loader(
     dataset: Any,
-    batch_size: int,
+    batch_size: int = 1,
     shuffle: bool = False,
     generator: torch.Generator | None = None,
     device: torch.device | str = "cpu",
-    window: int | None = None,
-    shard: Shard = WHOLE,
+    *,
     like: object = None,
-    groups: Sequence[Any] | Tensor | None = None,
-    singles: Singles = "drop",
-    members: int = 2,
+    batch_sampler: EpochBatches | None = None,
+    targets: Any = None,
 ) -> ResidentLoader | StreamingLoader | DataLoader:
     """Return the loader that suits `dataset` and `device`; all loaders yield the same batches in the same order.
 
@@ -52,17 +50,23 @@ def make_loader(
         InputError: a size is out of range, or a rank would get fewer than two graphs of a batch.
     """
     device = torch.device(device)
-    order = batch_size, shuffle, generator
+    sampler = batch_sampler or EpochBatches(len(dataset), batch_size, shuffle, generator)
+    check_sampler(sampler, dataset)
     if isinstance(like, ResidentLoader):
         loader = copy.copy(like)
-        loader.batch_sampler = epoch_batches(len(dataset), *order, window, shard, groups, singles, members)
+        loader.batch_sampler = sampler
         return loader
-    if not_resident(dataset):
-        sampler = epoch_batches(len(dataset), *order, window, shard, groups, singles, members)
-        return DataLoader(dataset if groups is None else _Pairs(dataset), batch_sampler=sampler)
-    cuda = device.type == "cuda"
-    streams = num_bytes(dataset) > _free_memory(device) / 2 if cuda else isinstance(dataset, MappedDataset)
-    loader = ResidentLoader(dataset, *order, "cpu" if streams else device, window, shard, groups, singles, members)
+    if not_resident(dataset) or (targets is not None and not_resident(targets)):
+        if targets is not None or isinstance(sampler, ListedPairs):
+            why = not_resident(dataset) or not_resident(targets)
+            raise InputError(f"listed pairs need data sets in plain tensors, but one has another form: {why}.")
+        return DataLoader(_Pairs(dataset) if isinstance(sampler, EpochPairs) else dataset, batch_sampler=sampler)
+    cuda, every = device.type == "cuda", [each for each in (dataset, targets) if each is not None]
+    if cuda:
+        streams = sum(map(num_bytes, every)) > _free_memory(device) / 2
+    else:
+        streams = any(isinstance(each, MappedDataset) for each in every)
+    loader = ResidentLoader(dataset, device="cpu" if streams else device, batch_sampler=sampler, targets=targets)
     return StreamingLoader(loader, device) if streams else loader
 
 
@@ -72,7 +76,7 @@ class _Pairs(torch.utils.data.Dataset):
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
 
-    def __getitem__(self, pair: Sequence[int]) -> tuple[Any, Any]:
+    def __getitem__(self, pair: tuple[int, int]) -> tuple[Any, Any]:
         return self._dataset[pair[0]], self._dataset[pair[1]]
 
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from graphcl.arguments import named_arguments
 from graphcl.errors import InputError
 from graphcl.graphs.segment import ranges
 
@@ -54,11 +55,13 @@ class EpochBatches:
 
     Attributes:
         current: this rank's parts of the batches of the current epoch, as index tensors.
+        total: number of graphs in the data set.
         ids: what methods know the rows of these batches by: the indices of the graphs.
     """
 
     rows: ClassVar[str] = "graphs"
 
+    @named_arguments
     def __init__(
         self,
         num_graphs: int,
@@ -73,10 +76,11 @@ class EpochBatches:
         if window is not None and window < _BLOCKS:
             raise InputError(f"`window` must be at least {_BLOCKS}, got {window}.")
         check_shard(shard, batch_size, num_graphs, self.rows)
-        self.num_graphs, self.batch_size, self.shuffle, self.generator = num_graphs, batch_size, shuffle, generator
+        self.total = self.num_graphs = num_graphs
+        self.batch_size, self.shuffle, self.generator = batch_size, shuffle, generator
         self.window, self.shard = window, shard
-        self.current: list[Tensor] = []
-        self.ids = self.current
+        self.current: list[Any] = []
+        self.ids: list[Tensor] = self.current
         self._graphs: Tensor | None = None
 
     def restrict_to(self, graphs: Tensor) -> None:
@@ -93,9 +97,9 @@ class EpochBatches:
 
     def __iter__(self) -> Iterator[list[Any]]:
         for graphs in self.draw():
-            yield graphs.t().tolist()
+            yield graphs.tolist()
 
-    def draw(self) -> list[Tensor]:
+    def draw(self) -> list[Any]:
         """Draw the order of a new epoch and return the epoch's batches as index tensors."""
         order, (rank, ranks), self.current = self._order(), self.shard, []
         self.ids = self.current

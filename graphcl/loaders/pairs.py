@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from graphcl.arguments import named_arguments
 from graphcl.datasets.groups import NO_GROUP, GroupNumbers
 from graphcl.errors import InputError
 from graphcl.graphs.segment import group, pointers, ranges, repeat
@@ -41,7 +42,7 @@ class EpochPairs(EpochBatches):
             smaller group gives some members twice.
 
     Attributes:
-        current: this rank's batches of the current epoch: graph indices `[2, B]`, first and second members.
+        current: this rank's batches of the current epoch, `(first members [B], second members [B])`.
         ids: the group of each pair, index tensors `[B]` from 0 to the number of groups.
 
     Raises:
@@ -49,12 +50,12 @@ class EpochPairs(EpochBatches):
 
     Example:
         >>> EpochPairs(["a", "b", "b", "a", "c"], batch_size=2).draw()
-        [tensor([[0, 1],
-                [3, 2]])]
+        [(tensor([0, 1]), tensor([3, 2]))]
     """
 
     rows = "groups"
 
+    @named_arguments
     def __init__(
         self,
         groups: Sequence[Any] | Tensor,
@@ -70,6 +71,7 @@ class EpochPairs(EpochBatches):
             raise InputError(f"`members` must be an even number, at least 2, got {members}.")
         self._groups, self._singles, self._most = GroupNumbers()(groups), singles, members
         super().__init__(self._use(torch.arange(len(self._groups))), batch_size, shuffle, generator, window, shard)
+        self.total = len(self._groups)
 
     def restrict_to(self, graphs: Tensor) -> None:
         """Draw only pairs of the graphs with the indices `graphs`, from the next epoch on; see `EpochBatches`."""
@@ -86,12 +88,16 @@ class EpochPairs(EpochBatches):
             raise InputError(f"training on pairs needs at least two groups of {rule}, got {count}; check `group`.")
         return count
 
-    def draw(self) -> list[Tensor]:
-        """Draw the order of a new epoch and its pairs, and return the epoch's batches as index tensors `[2, B]`."""
+    def __iter__(self) -> Iterator[list[Any]]:
+        for one, two in self.draw():
+            yield list(zip(one.tolist(), two.tolist(), strict=True))
+
+    def draw(self) -> list[tuple[Tensor, Tensor]]:
+        """Draw the order of a new epoch and its pairs, and return the epoch's batches, see `current`."""
         groups = super().draw()
         pairs = self._pairs() if self._most == 2 else self._several()
         self.ids = [each.repeat_interleave(self._most // 2) for each in groups]
-        self.current = [pairs[:, each].flatten(1) for each in groups]
+        self.current = [tuple(pairs[:, each].flatten(1)) for each in groups]
         return self.current
 
     def _pairs(self) -> Tensor:
@@ -126,22 +132,3 @@ def segments(groups: Sequence[Any] | Tensor, singles: Singles) -> tuple[Tensor, 
     kept = (sizes >= (2 if singles == "drop" else 1)).nonzero().flatten()
     kept = kept[members[ptr[kept]].argsort()]
     return members, ptr[kept], sizes[kept]
-
-
-def epoch_batches(
-    num_graphs: int,
-    batch_size: int,
-    shuffle: bool,
-    generator: torch.Generator | None,
-    window: int | None,
-    shard: Shard,
-    groups: Sequence[Any] | Tensor | None = None,
-    singles: Singles = "drop",
-    members: int = 2,
-) -> EpochBatches:
-    """Return the sampler of pairs if `groups [n]` are given, else that of single graphs."""
-    if groups is None:
-        return EpochBatches(num_graphs, batch_size, shuffle, generator, window, shard)
-    if len(groups) != num_graphs:
-        raise InputError(f"`groups` must have one entry per graph, got {len(groups)} for {num_graphs} graphs.")
-    return EpochPairs(groups, batch_size, shuffle, generator, window, shard, singles, members)

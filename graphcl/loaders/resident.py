@@ -17,8 +17,7 @@ from graphcl.errors import InputError
 from graphcl.graphs import native
 from graphcl.graphs.batching import assemble, counts_nodes
 from graphcl.graphs.segment import pick, pointers, ranges, repeat
-from graphcl.loaders.order import WHOLE, Shard
-from graphcl.loaders.pairs import Singles, epoch_batches
+from graphcl.loaders.order import EpochBatches
 
 _CHUNK = 200_000
 """Number of nodes plus edges at which a chunk of batches is complete on the CPU."""
@@ -32,19 +31,18 @@ class ResidentLoader:
     Each batch is a PyG `Batch`, equal to `Batch.from_data_list` of the same graphs. Batches are made by indexing the
     collated tensors, without `Data` objects, loops over graphs or device synchronisation.
 
-    With `groups`, a batch is a pair `(batch1, batch2)`; graph i of both is a member of one group, see `EpochPairs`.
+    With a sampler of pairs, `EpochPairs` or `ListedPairs`, a batch is a pair `(batch1, batch2)`, whose graphs i are
+    positives of each other.
 
     Args:
         dataset: a PyG data set or a list of `Data`.
-        batch_size: number of graphs (with `groups`: of pairs) in a batch, summed over all ranks, >= 1.
+        batch_size: number of graphs in a batch, >= 1.
         shuffle: whether each epoch draws a new order.
-        generator: CPU generator that draws the orders; all ranks need the same seed.
+        generator: CPU generator that draws the orders.
         device: device of the data set and the batches.
-        window: number of graphs that are shuffled together; default: all. See `EpochBatches`.
-        shard: `(rank, ranks)`: the number of this process and the number of processes that share each batch.
-        groups: group of each graph, such as `dataset.groups`, to yield pairs; default: single graphs.
-        singles: graphs without a partner, "drop" or "views"; see `EpochPairs`.
-        members: number of members of a group in a batch, even; see `EpochPairs`.
+        batch_sampler: which graphs are in the batches, instead of the three arguments before `device`: `EpochBatches`,
+            which divides batches between ranks and shuffles within a window, or a sampler of pairs.
+        targets: data set of the second graphs of pairs; default: `dataset`.
 
     Raises:
         InputError: the data set cannot be held as plain tensors: it has a `transform` (which may change at each
@@ -52,10 +50,12 @@ class ResidentLoader:
 
     Example:
         >>> from torch_geometric.datasets import FakeDataset
+        >>> from graphcl.loaders.pairs import EpochPairs
         >>> dataset = FakeDataset(num_graphs=10)
         >>> [batch.num_graphs for batch in ResidentLoader(dataset, batch_size=4)]
         [4, 4, 2]
-        >>> first, second = next(iter(ResidentLoader(dataset, batch_size=4, groups=[0, 0, 1, 1, 2, 2, 3, 3, 3, 3])))
+        >>> pairs = EpochPairs([0, 0, 1, 1, 2, 2, 3, 3, 3, 3], batch_size=4)
+        >>> first, second = next(iter(ResidentLoader(dataset, batch_sampler=pairs)))
         >>> (first.num_graphs, second.num_graphs)
         (4, 4)
     """
@@ -64,21 +64,19 @@ class ResidentLoader:
     def __init__(
         self,
         dataset: Any,
-        batch_size: int,
+        batch_size: int = 1,
         shuffle: bool = False,
         generator: torch.Generator | None = None,
         device: torch.device | str = "cpu",
-        window: int | None = None,
-        shard: Shard = WHOLE,
-        groups: Sequence[Any] | Tensor | None = None,
-        singles: Singles = "drop",
-        members: int = 2,
+        *,
+        batch_sampler: EpochBatches | None = None,
+        targets: Any = None,
     ) -> None:
         if reason := not_resident(dataset):
             raise InputError(f"this data set cannot be held on the device: {reason}; use PyG's DataLoader.")
-        self.batch_sampler = epoch_batches(
-            len(dataset), batch_size, shuffle, generator, window, shard, groups, singles, members
-        )
+        self.batch_sampler = batch_sampler or EpochBatches(len(dataset), batch_size, shuffle, generator)
+        check_sampler(self.batch_sampler, dataset)
+        self._targets = None if targets is None else ResidentLoader(targets, device=device)
         data, slices, self._num_nodes = _collated(dataset)
         self.device, self._class = torch.device(device), type(data)
         self._keeps_num_nodes = "num_nodes" in data._store
@@ -95,16 +93,15 @@ class ResidentLoader:
             if not level[1]:
                 self._levels.append(level)
             level[1][key] = value.to(self.device), data.__cat_dim__(key, value) or 0
+        on_device = self.device.type == "cuda"
+        # The size of a row of each level: in bytes on a GPU, 1 on the CPU.
+        self._widths = [
+            (start, sum(each.nbytes for each, _ in kept.values()) / max(1, int(start[-1])) if on_device else 1)
+            for start, kept in self._levels
+        ]
         self._mapped = dataset if isinstance(dataset, MappedDataset) else None
-        if self._mapped is not None and self.device.type != "cpu":  # check all values now, as all pages are read anyway
-            ptr, edge_ptr = (pointers(slices[key].diff()) for key in ("x", "edge_index"))
-            shift = ptr[:-1].repeat_interleave(edge_ptr.diff())
-            whole = {
-                key: data[key].narrow(data.__cat_dim__(key, data[key]), int(cut[0]), int(cut[-1] - cut[0]))
-                for key, cut in slices.items()
-                if key in CHECKED
-            }
-            self._mapped.check(whole | {"edge_index": whole["edge_index"] + shift}, ptr, edge_ptr)
+        if self._mapped is not None and self.device.type != "cpu":
+            _check_whole(self._mapped, data, slices)
             self._mapped = None
         # marks the graphs with unchecked values, so that each graph is checked only once
         self._unseen = torch.ones(0 if self._mapped is None else self._num_nodes.numel(), dtype=torch.bool)
@@ -116,41 +113,45 @@ class ResidentLoader:
         for graphs in self.batch_sampler.draw():
             yield self.batch(graphs)
 
-    def chunks(self, least: int = 1024, order: Sequence[Tensor] | None = None) -> Iterator[tuple[Any, list[int]]]:
+    def chunks(self, least: int = 1024, order: Sequence[Tensor] | None = None) -> Iterator[tuple[Any, list[Any]]]:
         """Yield the batches of a new epoch in chunks `(chunk, sizes)`.
 
         `chunk` is one `Batch` (of pairs: two) with the graphs of several batches, and `sizes` holds the number of
-        graphs of each batch. `graphcl.graphs.batching.split` splits a chunk into its batches. Augmenting a chunk is
-        faster than augmenting small batches one by one, because fewer operations are launched. On the CPU a chunk is
-        complete with `least` graphs, or with so many nodes and edges that a larger chunk would not be faster; on a GPU
-        it is complete with 128 MiB. `order` holds the batches as graph indices, `[B]` or `[2, B]`; default: those of a
-        new epoch.
+        graphs of each batch (of pairs: two such lists). `graphcl.graphs.batching.split` splits a chunk into its
+        batches. Augmenting a chunk is faster than augmenting small batches one by one, because fewer operations are
+        launched. On the CPU a chunk is complete with `least` graphs, or with so many nodes and edges that a larger
+        chunk would not be faster; on a GPU it is complete with 128 MiB. `order` holds the batches as graph indices,
+        `[B]` or pairs of them; default: those of a new epoch.
         """
         order = self.batch_sampler.draw() if order is None else order
         on_device = self.device.type == "cuda"
-        # The size of a row of each level: in bytes on a GPU, 1 on the CPU.
-        levels = [
-            (start, sum(each.nbytes for each, _ in kept.values()) / max(1, int(start[-1])) if on_device else 1)
-            for start, kept in self._levels
-        ]
-        group: list[Tensor] = []
+        loaders = self, self._targets or self
+        parts: list[tuple[Tensor, ...]] = []
         graphs, size = 0, 0.0
         for number, batch in enumerate(order, start=1):
-            group.append(batch)
-            graphs += batch.size(-1)
-            size += sum(width * int((start[batch + 1] - start[batch]).sum()) for start, width in levels)
-            full = size >= _CHUNK_ON_DEVICE if on_device else graphs >= least or size >= _CHUNK
+            members = batch if isinstance(batch, tuple) else (batch,)
+            parts.append(members)
+            graphs += sum(map(len, members))
+            size += sum(loader._size(each) for loader, each in zip(loaders, members, strict=False))
+            full = size >= _CHUNK_ON_DEVICE if on_device else graphs >= least * len(members) or size >= _CHUNK
             if full or number == len(order):
-                yield self.batch(torch.cat(group, dim=-1)), [each.size(-1) for each in group]
-                group, graphs, size = [], 0, 0.0
+                joined = [torch.cat(each) for each in zip(*parts, strict=True)]
+                sizes = [list(map(len, each)) for each in zip(*parts, strict=True)]
+                pairs = isinstance(batch, tuple)
+                yield self.batch((joined[0], joined[1]) if pairs else joined[0]), sizes if pairs else sizes[0]
+                parts, graphs, size = [], 0, 0.0
 
-    def batch(self, graphs: Tensor) -> Any:
+    def _size(self, graphs: Tensor) -> float:
+        """Return the size of the graphs: in bytes on a GPU, in nodes and edges on the CPU."""
+        return sum(width * int((start[graphs + 1] - start[graphs]).sum()) for start, width in self._widths)
+
+    def batch(self, graphs: Tensor | tuple[Tensor, Tensor]) -> Any:
         """Return a batch, on the loader's device, of the graphs with the indices `graphs [B]` (a CPU tensor).
 
-        Of indices `[2, B]`, return the two batches of first and second members.
+        Of a pair of indices, return a pair of batches.
         """
-        if graphs.dim() == 2:
-            return self.batch(graphs[0]), self.batch(graphs[1])
+        if isinstance(graphs, tuple):
+            return self.batch(graphs[0]), (self._targets or self).batch(graphs[1])
         # sizes are computed on the CPU, so no operation below waits for the device
         num_nodes = self._num_nodes[graphs]
         ptr = pointers(num_nodes)
@@ -186,6 +187,24 @@ class ResidentLoader:
             self._mapped.check(fields, ptr, slices["edge_index"])
             self._unseen[graphs] = False
         return assemble(self._class, fields, slices, incs, device_ptr, batch, self._keeps_num_nodes)
+
+
+def _check_whole(mapped: MappedDataset, data: Data, slices: dict[str, Tensor]) -> None:
+    """Check all values of a mapped data set at once, where all its pages are read anyway."""
+    ptr, edge_ptr = (pointers(slices[key].diff()) for key in ("x", "edge_index"))
+    shift = ptr[:-1].repeat_interleave(edge_ptr.diff())
+    whole = {
+        key: data[key].narrow(data.__cat_dim__(key, data[key]), int(cut[0]), int(cut[-1] - cut[0]))
+        for key, cut in slices.items()
+        if key in CHECKED
+    }
+    mapped.check(whole | {"edge_index": whole["edge_index"] + shift}, ptr, edge_ptr)
+
+
+def check_sampler(sampler: EpochBatches, dataset: Any) -> None:
+    """Raise InputError if `sampler` was made for another number of graphs."""
+    if sampler.total != len(dataset):
+        raise InputError(f"the sampler is for {sampler.total} graphs, but the data set has {len(dataset)}.")
 
 
 def num_bytes(dataset: Any) -> int:

@@ -61,6 +61,8 @@ class JOAO(Method):
 
     name = "joao"
 
+    in_pieces = True
+
     def __init__(
         self,
         model: ContrastiveModel,

@@ -59,6 +59,8 @@ class MemoryBank(Method):
 
     bank: Tensor
 
+    in_pieces = True
+
     def __init__(
         self,
         model: ContrastiveModel,

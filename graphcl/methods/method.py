@@ -62,9 +62,12 @@ class Method(nn.Module, ABC):
         loss: loss of anchors and positives, or its name.
 
     Attributes:
+        in_pieces: whether the method calls the encoder only by `model.encode` and `model.encode_views`, so that
+            `micro_batch` bounds its memory.
         divides_nodes: whether all ranks receive the same views of a graph instead, and `forward` divides its nodes.
     """
 
+    in_pieces: ClassVar[bool] = False
     divides_nodes: ClassVar[bool] = False
 
     def __init__(self, model: ContrastiveModel, loss: LossOfViews) -> None:

@@ -51,6 +51,8 @@ class MoCo(Method):
         Chen et al., "Improved Baselines with Momentum Contrastive Learning", 2020 (arXiv 2003.04297).
     """
 
+    in_pieces = True
+
     def __init__(
         self, model: ContrastiveModel, loss: LossOfViews, *, momentum: Fraction = 0.999, queue_size: Size = 4096
     ) -> None:

@@ -27,6 +27,8 @@ class SimSiam(Method):
         Chen and He, "Exploring Simple Siamese Representation Learning", CVPR 2021 (arXiv 2011.10566).
     """
 
+    in_pieces = True
+
     def __init__(self, model: ContrastiveModel, loss: LossOfViews, *, hidden_channels: Channels | None = None) -> None:
         super().__init__(model, loss)
         width, hidden = model.projection, hidden_channels or model.projection
@@ -116,6 +118,8 @@ class BGRL(BYOL):
         Thakoor et al., "Large-Scale Representation Learning on Graphs via Bootstrapping", ICLR 2022 (arXiv
         2102.06514).
     """
+
+    in_pieces = False
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ from torch_geometric.data import Batch
 
 from graphcl.errors import InputError
 from graphcl.losses import Loss
-from graphcl.methods.method import LossOfViews, Method, Outcome, require_ids, require_repulsion
+from graphcl.methods.method import LossOfViews, Method, Outcome, require_arguments, require_ids, require_repulsion
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
@@ -32,6 +32,8 @@ class TwoViews(Method):
         You et al., "Graph Contrastive Learning with Augmentations", NeurIPS 2020 (arXiv 2010.13902).
     """
 
+    in_pieces = True
+
     def __init__(
         self, model: ContrastiveModel, loss: LossOfViews, *, labels: Literal[False, True, "ids"] = False
     ) -> None:
@@ -48,10 +50,20 @@ class TwoViews(Method):
     def forward(
         self, view1: Batch, view2: Batch, *, ids: Tensor | None = None, generator: torch.Generator | None = None
     ) -> Outcome:
-        """Return the loss of a batch, see `Method`."""
+        """Return the loss of a batch, see `Method`.
+
+        Graphs of the second view beyond the number of the first view are negatives of all anchors. The attribute
+        `pair_weight` of the first view, `[B]`, weights the pairs; see `ListedPairs` for both.
+        """
         h, other = self.model.encode_views(view1, view2)
         z1, z2 = self.model.project(h, other)
-        if not self._labels:
-            return Outcome(self.loss(z1, z2), h, z1, z2)
-        labels = require_ids(ids, "two_views") if self._labels == "ids" else view1.y
-        return Outcome(self.loss(z1, z2, labels=labels), h, z1, z2)
+        given: dict[str, Tensor] = {}
+        if len(z2) > len(z1):  # known negatives
+            require_arguments(self.loss, ("queue",), "two_views")
+            z2, given["queue"] = z2[: len(z1)], z2[len(z1) :]
+        if (weight := view1.get("pair_weight")) is not None:
+            require_arguments(self.loss, ("weight",), "two_views")
+            given["weight"] = weight
+        if self._labels:
+            given["labels"] = require_ids(ids, "two_views") if self._labels == "ids" else view1.y
+        return Outcome(self.loss(z1, z2, **given), h, z1, z2)

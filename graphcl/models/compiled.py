@@ -126,7 +126,8 @@ class _FusedSums(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        inputs, (ids, moments, *rest) = ctx.saved_tensors[:7], ctx.saved_tensors[7:]
+        saved = ctx.saved_tensors  # read once, as checkpointing requires
+        inputs, (ids, moments, *rest) = saved[:7], saved[7:]
         kept, weights = rest[: 2 * len(ctx.norms)], rest[2 * len(ctx.norms) :]
         x, hidden = inputs[5], ctx.norms[0].num_features
         if torch.is_grad_enabled():  # double backward, which the loops do not support

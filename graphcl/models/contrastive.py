@@ -15,6 +15,7 @@ from graphcl.distributed import ranks
 from graphcl.errors import InputError, InputTypeError
 from graphcl.graphs.batching import check_batch
 from graphcl.models.interface import accepts, check_signature, kind
+from graphcl.models.pieces import encode_pieces
 from graphcl.models.projector import make_projector
 
 ONE_PASS = 8_192
@@ -35,6 +36,10 @@ class ContrastiveModel(nn.Module):
         projector: form of the projector, see `make_projector`.
         out_channels: H, for an encoder without the attribute `out_channels`.
 
+    Attributes:
+        micro_batch: largest number of graphs that `encode` and `encode_views` encode at a time in training mode, see
+            `encode_pieces`; default: all.
+
     Raises:
         InputError: H is unknown, `projection` is below 1, the projector is unknown, or the encoder does not accept
             `edge_index` and `batch`. When called: the encoder's output is not `[B, H]`.
@@ -45,6 +50,8 @@ class ContrastiveModel(nn.Module):
         >>> ContrastiveModel(Pooled(GAT(7, hidden_channels=32, num_layers=3), readout="mean")).width
         32
     """
+
+    micro_batch: int | None = None
 
     @named_arguments
     def __init__(
@@ -78,6 +85,14 @@ class ContrastiveModel(nn.Module):
             InputError: `batch` has no node features, or the encoder takes no `edge_weight` or does not return `[B, H]`.
         """
         check_batch(batch)
+        if edge_weight is None and self._in_pieces(batch):
+            return encode_pieces(self.encoder, self._encode_batch, batch, self.micro_batch or 1)
+        return self._encode_batch(batch, edge_weight)
+
+    def _in_pieces(self, batch: Batch) -> bool:
+        return self.micro_batch is not None and self.training and batch.num_graphs > self.micro_batch
+
+    def _encode_batch(self, batch: Batch, edge_weight: Tensor | None = None) -> Tensor:
         own = batch.get("edge_weight")
         if edge_weight is not None:
             self.require("edge_weight")
@@ -116,14 +131,14 @@ class ContrastiveModel(nn.Module):
         # could disagree on what is large.
         small = ranks.size() == 1 and getattr(self.encoder, "one_pass", True)
         small = small and view1.x.size(0) + view2.x.size(0) < ONE_PASS
-        if "parts" not in self._optional or not (view1.x.is_cuda or small):
+        if "parts" not in self._optional or not (view1.x.is_cuda or small) or self._in_pieces(view2):
             return self.encode(view1), self.encode(view2)
-        parts, graphs = [view1.x.size(0), view2.x.size(0)], view1.num_graphs
-        x, batch = torch.cat([view1.x, view2.x]), torch.cat([view1.batch, view2.batch + graphs])
+        parts, graphs = [view1.x.size(0), view2.x.size(0)], [view1.num_graphs, view2.num_graphs]
+        x, batch = torch.cat([view1.x, view2.x]), torch.cat([view1.batch, view2.batch + graphs[0]])
         edge_index = torch.cat([view1.edge_index, view2.edge_index + parts[0]], dim=1)
         shared = [name for name in ("edge_attr", "edge_weight") if name in view1 and name in view2]
         of_edges = {name: torch.cat([view1[name], view2[name]]) for name in shared}
-        h1, h2 = self._encode(2 * graphs, x, edge_index, batch, parts=parts, **of_edges).split(graphs)
+        h1, h2 = self._encode(sum(graphs), x, edge_index, batch, parts=parts, **of_edges).split(graphs)
         return h1, h2
 
     def project(self, *h: Tensor) -> tuple[Tensor, ...]:

@@ -6,6 +6,7 @@
 |---|---|
 | `format`, `version` | `"graphcl encoder"`, 1 |
 | `weights` | maps each seed to a state dict |
+| `target_weights` | of two towers: the same for the encoder of targets, which `target` describes |
 | all other keys | the fields of `EncoderDescription` |
 
 A file contains only tensors, numbers, strings and containers of these, so reading it runs no code.
@@ -16,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -25,11 +26,12 @@ import torch
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 from torch import Tensor, nn
 
-from graphcl.arguments import Count, Name, named_arguments, problems, shown
+from graphcl.arguments import Count, Name, ProjectorName, named_arguments, problems, shown
 from graphcl.errors import InputError, one_line
 from graphcl.graphs.columns import Scale
 from graphcl.models.interface import OwnEncoder, accepts, make_encoder, own_encoder
 from graphcl.models.standardised import Standardised
+from graphcl.models.towers import Role, make_tower
 from graphcl.registry import encoders
 from graphcl.system.torch_file import read_torch_file
 from graphcl.version import __version__
@@ -68,6 +70,8 @@ class EncoderDescription(BaseModel, frozen=True, extra="forbid", strict=True):
         scales: mean and deviation of the columns of `x` and `edge_attr` in training, if they were standardised.
         settings: settings of the training run, such as loss and method, as in a run's `config.yaml`.
         graphcl: version of this library that wrote the file.
+        tower: form of the projector that follows the encoder, see `graphcl.models.towers.Tower`; None without one.
+        target: description of the encoder of targets; None if targets have the encoder of queries.
     """
 
     encoder: EncoderName
@@ -81,6 +85,8 @@ class EncoderDescription(BaseModel, frozen=True, extra="forbid", strict=True):
     scales: dict[str, Scale] = {}
     settings: dict[str, JsonValue]
     graphcl: Name = __version__
+    tower: ProjectorName | None = None
+    target: EncoderDescription | None = None
 
     @classmethod
     def of(cls, encoder: nn.Module, dataset: Any) -> EncoderDescription:
@@ -115,13 +121,19 @@ class EncoderDescription(BaseModel, frozen=True, extra="forbid", strict=True):
 
 
 @named_arguments
-def save_encoder(file: str | os.PathLike[str] | IO[bytes], description: EncoderDescription, weights: Weights) -> None:
+def save_encoder(
+    file: str | os.PathLike[str] | IO[bytes],
+    description: EncoderDescription,
+    weights: Weights,
+    target_weights: Weights | None = None,
+) -> None:
     """Write the weights of an encoder, for one or more seeds, and its description to `file`.
 
     Args:
         file: a path, or a binary file open for writing.
         description: description of the encoder.
         weights: state dict of each seed; tensors may be on any device.
+        target_weights: the same of the encoder of targets, if `description.target` describes one.
 
     Example:
         >>> import tempfile
@@ -135,13 +147,17 @@ def save_encoder(file: str | os.PathLike[str] | IO[bytes], description: EncoderD
         >>> description.dataset, loaded.out_channels
         ('synthetic', 24)
     """
-    states = {seed: {key: value.cpu() for key, value in state.items()} for seed, state in weights.items()}
-    torch.save({"format": FORMAT, "version": VERSION, **description.model_dump(), "weights": states}, file)
+    values = description.model_dump(exclude={key for key in ("tower", "target") if getattr(description, key) is None})
+    content = {"format": FORMAT, "version": VERSION, **values}
+    for key, each in (("weights", weights), ("target_weights", target_weights or {})):
+        if each:
+            content[key] = {seed: {name: w.cpu() for name, w in state.items()} for seed, state in each.items()}
+    torch.save(content, file)
 
 
 @named_arguments
 def load_encoder(
-    path: str | os.PathLike[str], seed: int | None = None, encoder: OwnEncoder | None = None
+    path: str | os.PathLike[str], seed: int | None = None, encoder: OwnEncoder | None = None, role: Role = "query"
 ) -> tuple[nn.Module, EncoderDescription]:
     """Return the encoder in a file, in evaluation mode on the CPU, and its description.
 
@@ -153,27 +169,29 @@ def load_encoder(
         seed: seed whose weights to load; the first seed in the file by default.
         encoder: module that is copied and receives the weights, or a function from the number of feature columns to
             such a module. Required if the file's encoder is not registered.
+        role: of two towers, the encoder to load, of queries or of targets.
 
     Raises:
         InputError: the file or seed is not found, the file is corrupted or contains code, or its weights do not fit.
     """
-    module, description = read_encoder(path, seed, encoder)
+    module, description = read_encoder(path, seed, encoder, role)
     return (Standardised(module, description.scales).eval() if description.scales else module), description
 
 
 def read_encoder(
-    path: str | os.PathLike[str], seed: int | None = None, encoder: OwnEncoder | None = None
+    path: str | os.PathLike[str], seed: int | None = None, encoder: OwnEncoder | None = None, role: Role = "query"
 ) -> tuple[nn.Module, EncoderDescription]:
     """Return the encoder in a file as it was trained, and its description; see `load_encoder`.
 
     `graphcl.experiment.encoder_input.load_for` standardises the columns of its input.
     """
     file = _file(path)
-    description, weights = read_saved(file)
+    description, weights = read_saved(file, role)
     seed = next(iter(weights)) if seed is None else seed
     if seed not in weights:
         raise InputError(f"{file} holds no seed {seed!r}; it holds {', '.join(map(str, weights))}.")
     state, name, arguments = weights[seed], description.encoder.name, description.encoder.arguments
+    make: Callable[[], nn.Module]
     if encoder is not None:
         make = partial(own_encoder, encoder, description.in_channels)
     elif arguments is None or name not in encoders:
@@ -185,6 +203,8 @@ def read_encoder(
         raise InputError(f"{file}: {' '.join(found)}")
     else:
         make = partial(make_encoder, name, arguments, description.in_channels, description.edge_dim)
+    if description.tower is not None:
+        make = partial(make_tower, make, description.out_channels, description.tower)
     _check_sizes(description, state, file)
     if encoder is None:
         # Check on the meta device first, so that a file cannot make us allocate large weights. Encoders that read their
@@ -198,8 +218,8 @@ def read_encoder(
     return module.eval(), description
 
 
-def read_saved(path: str | os.PathLike[str]) -> tuple[EncoderDescription, Weights]:
-    """Return the description and all seeds' weights in a file; `path` and errors as for `load_encoder`."""
+def read_saved(path: str | os.PathLike[str], role: Role = "query") -> tuple[EncoderDescription, Weights]:
+    """Return the description and all seeds' weights in a file; arguments and errors as for `load_encoder`."""
     file = _file(path)
     if not file.is_file():
         if (file.parent / "config.yaml").is_file():
@@ -213,14 +233,17 @@ def read_saved(path: str | os.PathLike[str]) -> tuple[EncoderDescription, Weight
         raise InputError(f"{file} is not an encoder of this library: its `format` is not {FORMAT!r}.")
     if (version := content.get("version")) != VERSION:
         raise InputError(f"{file} has format {shown(version)}, this library reads {VERSION}; train it again.")
-    weights: Any = content.get("weights")
-    _check_weights(weights, file)
-    values = {one_line(key): value for key, value in content.items() if key not in ("format", "version", "weights")}
+    outer = ("format", "version", "weights", "target_weights")
+    values = {one_line(key): value for key, value in content.items() if key not in outer}
     try:
         description = EncoderDescription.model_validate(values)
     except ValidationError as error:
         found = " ".join(problems(error, EncoderDescription))
         raise InputError(f"{file} is corrupted: {found}") from None
+    weights: Any = content.get("weights")
+    if role == "target" and description.target is not None:
+        description, weights = description.target, content.get("target_weights")
+    _check_weights(weights, file)
     for key, scale in description.scales.items():
         columns = description.in_channels if key == "x" else description.edge_dim
         if any(len(each) != columns for each in scale) or not all(0 < each < math.inf for each in scale[1]):

@@ -11,7 +11,13 @@ from graphcl.training.loop import embed
 
 @references.register("untrained", label="untrained encoder", place="06")
 def untrained(inputs: Inputs) -> Tensor:
-    """Return embeddings by the initial weights."""
+    """Return embeddings by random weights."""
+    return embed(inputs.untrained or inputs.model, inputs.batches)[0]
+
+
+@references.register("initial", label="initial weights", needs="init", place="065")
+def initial(inputs: Inputs) -> Tensor:
+    """Return embeddings by the weights that training starts from, those of another run."""
     return embed(inputs.model, inputs.batches)[0]
 
 
@@ -26,3 +32,10 @@ def trained(inputs: Inputs) -> Tensor:
     """Return embeddings by the trained encoder."""
     assert inputs.trained is not None
     return inputs.trained
+
+
+@references.register("bag_trained", label="bag, trained", needs="graphs columns groups search trained", place="97")
+def bag_trained(inputs: Inputs) -> Tensor:
+    """Return embeddings by the encoder `deep_sets`, which ignores edges, trained with the settings of the run."""
+    assert inputs.train_other is not None
+    return inputs.train_other("deep_sets")

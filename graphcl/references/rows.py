@@ -4,8 +4,8 @@ A row is a function of `Inputs` that returns an embedding `[n, columns]` or a `K
 `graphcl.registry.references.register(name, **facts)`:
 
 - `label`: name in tables; default: the row's name.
-- `needs`: what a run must have, separated by blanks: `graphs` or `nodes`, `smiles`, `groups` to score by, `batchnorm`,
-  `trained`, or a task of one of its evaluators; default: nothing.
+- `needs`: what a run must have, separated by blanks: `graphs` or `nodes`, `columns` that queries and targets share,
+  `smiles`, `groups` to score by, `batchnorm`, `trained`, or a task of one of its evaluators; default: nothing.
 - `task`: the row is scored by the evaluators of this task only, see `graphcl.evaluate.needs`; default: by all.
 - `place`: text that rows are sorted by; default: `50`, behind all other references.
 
@@ -45,6 +45,8 @@ class Inputs:
         calibrate: function that returns a copy of `model` with BatchNorm statistics of all graphs.
         parts: indices of the graphs in the parts of the split by group; None unless an evaluator scores by groups.
         max_degree: degrees from this one on are counted together.
+        untrained: the model with random weights, if `model` starts from the weights of another run.
+        train_other: function that trains another encoder with the settings of the run, and returns its embeddings.
         trained: embeddings of `batches` by the trained encoder; None before training.
     """
 
@@ -54,6 +56,8 @@ class Inputs:
     calibrate: Callable[[], ContrastiveModel]
     parts: Mapping[str, np.ndarray] | None = None
     max_degree: int = 64
+    untrained: ContrastiveModel | None = None
+    train_other: Callable[[str], Tensor] | None = None
     trained: Tensor | None = None
 
     @property
@@ -67,8 +71,10 @@ class Inputs:
         """Return the needs of rows that are met."""
         met = {
             "smiles": bool(self.smiles),
+            "columns": self.dataset.targets is None or self.dataset.num_features == self.dataset.targets.num_features,
             "groups": self.parts is not None,
-            "batchnorm": has_batchnorm(self.model.encoder),
+            "batchnorm": self.dataset.targets is None and has_batchnorm(self.model.encoder),
+            "init": self.untrained is not None,
             "trained": self.trained is not None,
         }
         return {self.dataset.rows, *(name for name, usable in met.items() if usable)}

@@ -15,14 +15,14 @@ from graphcl.references.rows import Inputs
 from graphcl.registry import references
 
 
-@references.register("statistics", label="graph statistics", needs="graphs", place="02")
+@references.register("statistics", label="graph statistics", needs="graphs columns", place="02")
 def statistics(inputs: Inputs) -> Tensor:
     """Return sizes and histograms of each graph, without the columns that are zero for all but copies."""
     found = graph_statistics(inputs.batches, inputs.max_degree)
     return found[:, (found[: len(inputs.dataset)] != 0).any(dim=0)]
 
 
-@references.register("bag", label="bag of node labels", needs="graphs search", place="03")
+@references.register("bag", label="bag of node labels", needs="graphs columns search", place="03")
 def bag(inputs: Inputs) -> Tensor:
     """Return the sum of each graph's node features."""
     return bag_of_labels(inputs.batches)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ DEPTH = 5
 """Largest depth of the colours; the validation part chooses one from 0."""
 
 
-@references.register("wl", label="WL kernel", needs="groups", task="search", place="11")
+@references.register("wl", label="WL kernel", needs="columns groups", task="search", place="11")
 def wl(inputs: Inputs) -> Kernel:
     r"""Return the WL subtree kernel of the graphs in the validation and the test part.
 
@@ -33,7 +34,7 @@ def wl(inputs: Inputs) -> Kernel:
     return _kernels(inputs.dataset, *_held_out(inputs))[0]
 
 
-@references.register("wl_oa", label="WL-OA kernel", needs="groups", task="search", place="12")
+@references.register("wl_oa", label="WL-OA kernel", needs="columns groups", task="search", place="12")
 def wl_oa(inputs: Inputs) -> Kernel:
     """Return the WL optimal assignment kernel, for the rest like `wl`."""
     return _kernels(inputs.dataset, *_held_out(inputs))[1]
@@ -47,7 +48,7 @@ def _held_out(inputs: Inputs) -> tuple[int, ...]:
 @functools.lru_cache(maxsize=1)  # equal for all seeds of a run
 def _kernels(dataset: GraphDataset, *graphs: int) -> tuple[Kernel, Kernel]:
     """Return the WL and the WL-OA kernel of the `graphs` with these indices."""
-    place = np.full(len(dataset), -1)
+    place = np.full(dataset.num_rows, -1)
     place[list(graphs)] = np.arange(len(graphs))
     labels, edge_index, batch = first_colours(dataset, torch.tensor(graphs))
     counts = [histogram(colours, batch) for colours in refine(labels, edge_index, DEPTH)]
@@ -81,20 +82,24 @@ def kernel(columns: list[Any], place: np.ndarray) -> Kernel:
 
 
 def first_colours(dataset: GraphDataset, graphs: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the first colour `[N]` of the nodes of `graphs`, their edges `[2, E]`, and the graph of each node `[N]`.
+    """Return the first colour `[N]` of the nodes of the rows `graphs`, the edges `[2, E]`, and each node's graph `[N]`.
 
     Two nodes have the same first colour if their rows of `x` are equal.
     """
-    loader = make_loader(dataset, 1024)
-    loader.batch_sampler.restrict_to(graphs)
+    batches, n = [], len(dataset)
+    for each, own in ((dataset, graphs[graphs < n]), (dataset.targets, graphs[graphs >= n] - n)):
+        if each is not None and len(own):
+            loader = make_loader(each, 1024)
+            loader.batch_sampler.restrict_to(own)
+            batches.append(loader)
     known: dict[bytes, int] = {}
-    labels, edges, batches = [], [], []
+    labels, edges, of_graph = [], [], []
     first = done = 0
-    for batch in loader:
+    for batch in itertools.chain(*batches):
         rows, number = np.unique(batch.x.numpy(), axis=0, return_inverse=True)
         numbers = [known.setdefault(row.tobytes(), len(known)) for row in rows]
         labels.append(np.asarray(numbers)[number.reshape(-1)])
         edges.append(batch.edge_index.numpy() + first)
-        batches.append(batch.batch.numpy() + done)
+        of_graph.append(batch.batch.numpy() + done)
         first, done = first + batch.num_nodes, done + batch.num_graphs
-    return np.concatenate(labels), np.concatenate(edges, axis=1), np.concatenate(batches)
+    return np.concatenate(labels), np.concatenate(edges, axis=1), np.concatenate(of_graph)

@@ -77,9 +77,11 @@ def table_lines(result: Mapping[str, Any], rows: Mapping[str, str]) -> list[str]
             label = f"{evaluator}, gain over {rows[name]}"
             lines.append(f"{label:40}{scores[key]['mean']:+12.2f}{deviation(scores[key]):>10}")
         further = [score.get("trained", {}).get("figures", {}) for score in scores["per_seed"]]
-        for name in further[0]:
-            mean = sum(each[name] for each in further) / len(further)
-            lines.append(f"{f'{evaluator}, trained, {name}':40}{mean:12.2f}")
+        means = {name: sum(each[name] for each in further) / len(further) for name in further[0]}
+        ends = means.pop("mrr_low", None), means.pop("mrr_high", None)
+        lines += [f"{f'{evaluator}, trained, {name}':40}{mean:12.2f}" for name, mean in means.items()]
+        if None not in ends:
+            lines.append(f"{f'{evaluator}, trained, 95 % over queries':40}{ends[0]:12.2f} to {ends[1]:.2f}")
     return lines
 
 

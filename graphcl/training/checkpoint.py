@@ -152,13 +152,11 @@ class Checkpoints:
                 f"none of the {len(files)} checkpoints in {self.folder} can be read; delete that folder to start again."
             )
 
-    def clear(self) -> None:
-        """Remove all checkpoints, and the folder if it is then empty; call this once the trained model is saved."""
+    def keep_last(self) -> None:
+        """Remove all checkpoints but the newest, from which training can go on; call this once the model is saved."""
         remove_partial(self.folder)
-        for path in self.files():
+        for path in self.files()[1:]:
             path.unlink(missing_ok=True)
-        if self.folder.is_dir() and not any(self.folder.iterdir()):
-            self.folder.rmdir()
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:

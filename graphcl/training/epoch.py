@@ -10,7 +10,7 @@ from torch import Tensor
 from torch_geometric.data import Batch
 
 from graphcl.augment.transform import Augmentation, two_views
-from graphcl.graphs.batching import members_of, split
+from graphcl.graphs.batching import members_of, split, with_entries
 from graphcl.methods import Method, Outcome
 from graphcl.training.diagnostics import alignment, diagnose, uniformity
 
@@ -87,8 +87,15 @@ def augmented(
     for batch, sizes in chunks() if chunks else ((batch, None) for batch in loader):
         members = [each.to(device) for each in members_of(batch)]
         view1, view2 = two_views(members, first, second, generator)
-        ids = graph_ids(loader, number, len(sizes or [0]), device)
-        pairs = zip(split(view1, sizes), split(view2, sizes), strict=True) if sizes else [(view1, view2)]
+        del batch, members  # a large batch takes as much memory as its views
+        pairs = [(view1, view2)]
+        if sizes:
+            of_first, of_second = sizes if isinstance(sizes[0], list) else (sizes, sizes)
+            pairs = list(zip(split(view1, of_first), split(view2, of_second), strict=True))
+        if weights := getattr(getattr(loader, "batch_sampler", None), "weights", None):
+            of_chunk = zip(pairs, weights[number : number + len(pairs)], strict=True)
+            pairs = [(with_entries(one, "pair_weight", each.to(device)), two) for (one, two), each in of_chunk]
+        ids = graph_ids(loader, number, len(pairs), device)
         yield from ((*pair, own) for pair, own in zip(pairs, ids, strict=True))
         number += len(ids)
 
@@ -109,5 +116,5 @@ def graph_ids(
 
 
 def batches_of_epoch(loader: Iterable[Batch]) -> Sequence[Tensor] | None:
-    """Return the graph indices, `[B]` or `[2, B]`, of each batch of the epoch; None if `loader` has none."""
+    """Return the graph indices of each batch of the epoch, `[B]` or a pair; None if `loader` has none."""
     return getattr(getattr(loader, "batch_sampler", None), "current", None)

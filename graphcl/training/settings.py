@@ -35,6 +35,10 @@ class TrainingSettings(Settings):
     """L2 penalty; for adamw: decoupled weight decay"""
     clip_norm: Positive | None = None
     """largest Euclidean norm of the gradient; default: no clipping"""
+    micro_batch: Count | None = None
+    """encode N graphs of a batch at a time, so that memory does not grow with the batch; default: all"""
+    frozen_bn: bool = False
+    """train with BatchNorm's running statistics, as in evaluation, and leave them unchanged"""
     amp: bool = False
     """compute in bfloat16; the loss stays in float32"""
     non_finite: Annotated[Literal["stop", "skip"], Field(title="ACTION")] = "stop"

@@ -5,21 +5,24 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence, Sized
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch_geometric.data import Batch
 
 from graphcl.augment.transform import Augmentation, as_augmentation
 from graphcl.distributed import ranks
-from graphcl.distributed.batchnorm import average_statistics
+from graphcl.distributed.batchnorm import GlobalBatchNorm, average_statistics
 from graphcl.distributed.data_parallel import data_parallel, explain_unused_parameters
 from graphcl.errors import InputError, warn
 from graphcl.losses.engine.checks import NonFiniteInputError
 from graphcl.methods import KeyQueue, Method, Outcome
 from graphcl.methods.method import explain_single_row
+from graphcl.models.contrastive import ContrastiveModel
 from graphcl.training.epoch import Epoch, augmented, batches_of_epoch, larger, measure
 from graphcl.training.optimiser import make_optimizer, rate_factor
 from graphcl.training.randomness import Generators, warn_of_new_draws
@@ -48,6 +51,7 @@ class Training:
     ) -> None:
         method.to(next(method.model.parameters()).device)  # the modules that the method added to the model
         self.method, self.loader, self.settings, self._generator = method, loader, settings, generator
+        _set_micro_batch(method, settings.micro_batch)
         self._parameters = [each for each in method.parameters() if each.requires_grad]
         self._device = self._parameters[0].device
         self._optimiser = make_optimizer(settings, self._parameters)
@@ -91,6 +95,9 @@ class Training:
             limits.append(len(self.loader) - self._done)
         self._done_before = self._done
         self.method.train()
+        if self.settings.frozen_bn:
+            for norm in (each for each in self.method.modules() if isinstance(each, _BatchNorm)):
+                norm.eval()
         start = before = time.perf_counter()
         batches = augmented(self.loader, *self._augmentations, self._generator, self._device)
         for views in islice(batches, min(limits, default=None)):
@@ -213,6 +220,7 @@ class Training:
                 "metrics": metrics,
             },
             "generators": ranks.all_gather_object(self._generators.state()),
+            "negatives": getattr(self._relation(), "negatives", None),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -237,6 +245,9 @@ class Training:
         for parameter, found in self._optimiser.state.items():
             if any(isinstance(each, Tensor) and each.shape not in (parameter.shape, ()) for each in found.values()):
                 raise InputError("the optimiser's state does not fit the weights")
+        if (relation := self._relation()) is not None:
+            sampler: Any = self.loader.batch_sampler  # type: ignore[attr-defined]
+            sampler.relation = replace(relation, negatives=state["negatives"])
         self.history = [Epoch(**each) for each in state["history"]]
         self.epoch, self.steps, unfinished = state["epoch"], state["steps"], state["unfinished"]
         self._done, self._earlier = unfinished["done"], (unfinished["losses"], unfinished["metrics"])
@@ -253,6 +264,10 @@ class Training:
         if self._done and self._done != batches and ranks.rank() == 0:
             place = f"resumed within epoch {self.epoch + 1}, after step {self._done}"
             warn_of_new_draws(place, "the other steps of this epoch use a new order and new views")
+
+    def _relation(self) -> Any:
+        """Return the pairs that the loader draws from, whose negatives may be mined anew; None of other loaders."""
+        return getattr(getattr(self.loader, "batch_sampler", None), "relation", None)
 
     def _fixed_settings(self) -> dict[str, Any]:
         """Return the settings that must not change when training resumes."""
@@ -287,12 +302,26 @@ class Training:
         if batches := batches_of_epoch(self.loader):
             place += f" of {len(batches)}"
             if number >= self._done_before:
-                graphs = torch.as_tensor(batches[number - self._done_before]).flatten()[:8].tolist()
+                batch = batches[number - self._done_before]
+                graphs = torch.as_tensor(batch[0] if isinstance(batch, tuple) else batch).flatten()[:8].tolist()
                 place += f", graphs {', '.join(map(str, graphs))}, ..."
         return NonFiniteLossError(
             f"{problem} at {place}; try a smaller learning rate, `clip_norm: 1.0`, a larger temperature, or "
             "`amp: false`, and look for extreme values in the node features."
         )
+
+
+def _set_micro_batch(method: Method, size: int | None) -> None:
+    """Let the models of `method` encode `size` graphs at a time; raise InputError if the method does not support it."""
+    if size is not None and not method.in_pieces:
+        raise InputError(
+            f"`micro_batch` does not fit {type(method).__name__}, which needs a whole batch; leave it out."
+        )
+    if size is not None and any(isinstance(each, GlobalBatchNorm) for each in method.modules()):
+        raise InputError("`micro_batch` gives each piece statistics of its own; leave out `sync_batchnorm`.")
+    for each in method.modules():
+        if isinstance(each, ContrastiveModel):
+            each.micro_batch = size
 
 
 def _copies_before_forward(method: Method) -> list[tuple[Tensor, Tensor]]:

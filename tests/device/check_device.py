@@ -16,6 +16,7 @@ from graphcl.datasets.synthetic import synthetic_pairs
 from graphcl.experiment.finetune import finetune, with_outputs
 from graphcl.experiment.run_config import run as run_all
 from graphcl.loaders.neighbours import NeighbourLoader
+from graphcl.loaders.pairs import EpochPairs
 from graphcl.models.calibrate import calibrate
 from graphcl.models.node_gcn import node_gcn
 from graphcl.models.nodes import NodeModel
@@ -207,7 +208,7 @@ def test_pairs_of_a_group_train_as_on_the_cpu():
     data, found = load_dataset(synthetic_pairs(num_groups=24)), []
     for device in ("cuda", "cpu"):
         method = method_of("memory_bank", data, device)
-        loader = make_loader(data, 6, True, seeded("cpu"), device, groups=data.groups)
+        loader = make_loader(data, device=device, batch_sampler=EpochPairs(data.groups, 6, True, seeded("cpu")))
         torch.manual_seed(5)
         settings = {"epochs": 1, "optimizer": "sgd", "lr": 1e-3}
         history = train(method, loader, "identity", "feature_mask", generator=seeded(device), **settings)

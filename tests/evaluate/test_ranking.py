@@ -1,6 +1,7 @@
 """Test the figures of rankings against every order of tied candidates, by loops from the definitions."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 
 from graphcl.errors import InputError, InputTypeError
 from graphcl.evaluate import ranking
-from graphcl.evaluate.ranking import FIGURES, expected_figures, rank_by, rank_queries
+from graphcl.evaluate.ranking import FIGURES, QueryScores, expected_figures, rank_by, rank_pairs, rank_queries
 
 
 def figures_of(order):
@@ -22,6 +23,8 @@ def figures_of(order):
         float(first <= 1),
         float(first <= 10),
         sum(precision) / len(ranks),
+        sum(1 / math.log2(1 + rank) for rank in ranks if rank <= 10)
+        / sum(1 / math.log2(2 + place) for place in range(min(10, len(ranks)))),
     ]
 
 
@@ -150,3 +153,47 @@ def test_invalid_similarities():
         rank_by(kernel, GROUP)
     with pytest.raises(InputError, match=r"^`n` must be a whole number, got 4\.5\.$"):
         rank_by(cases[0][0], GROUP, n=4.5)
+
+
+@pytest.mark.parametrize("itself", [False, True])
+@pytest.mark.parametrize("places", [False, True])
+def test_listed_pairs_are_ranked_as_by_loops(itself, places, monkeypatch):
+    monkeypatch.setattr(ranking, "_TILE", 30)
+    draw = np.random.default_rng(0)
+    scores, n = draw.normal(size=(9, 9)), 9
+    relevant = np.unique(draw.integers(0, n, (25, 2)), axis=0)
+    pool = draw.permutation(n)[:8]
+    place = draw.integers(0, 2, (2, n)) if places else np.zeros((2, n), int)
+    expected = {}
+    for query in sorted(set(relevant[:, 0].tolist())):
+        own = [c for c in pool if place[0][query] == place[1][c] and not (itself and c == query)]
+        order = [(query, c) in map(tuple, relevant.tolist()) for c in sorted(own, key=lambda c: -scores[query, c])]
+        if any(order):
+            expected[query] = figures_of(order)
+    given = {"place": tuple(map(torch.from_numpy, place))} if places else {}
+    found = rank_pairs(lambda one, two: scores[one][:, two], relevant.T, pool, itself=itself, **given)
+    assert found.queries.tolist() == [*expected]
+    table = np.stack([found.values[name] for name in FIGURES], axis=1)
+    np.testing.assert_allclose(table, [*expected.values()], rtol=1e-12)
+
+
+def test_wrong_pairs_are_one_line():
+    def rank(relevant, candidates=(0, 1)):
+        return rank_pairs(lambda one, two: torch.zeros(len(one), len(two)), np.array(relevant), np.array(candidates))
+
+    for relevant, candidates, line in (
+        ([[0], [2]], [0, 1], "no query has a relevant candidate"),
+        ([0, 1], [0, 1], r"`relevant` must hold the indices of queries and candidates"),
+        ([[0], [1]], [1, 1], "`candidates` must hold different indices"),
+    ):
+        with pytest.raises(InputError, match=line):
+            rank(relevant, candidates)
+
+
+def test_intervals_hold_the_mean_of_new_queries():
+    draw, inside = np.random.default_rng(0), 0
+    for _ in range(200):
+        values = torch.from_numpy(draw.beta(0.5, 0.5, 100))
+        low, high = QueryScores(torch.arange(100), {"mrr": values}).intervals(draws=300)["mrr"]
+        inside += low <= 50 <= high
+    assert 180 <= inside <= 199

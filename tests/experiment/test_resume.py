@@ -239,7 +239,7 @@ def test_a_run_is_extended_by_seeds_and_then_only_summarised(graphs, unbroken, t
     assert f"one seed of five: graphcl run --resume {out} --seeds 0-4 adds the others" in printed
     assert main(["--resume", str(out), "--seeds", "0-1"]) == 0
     assert_same(out, unbroken)
-    before = {path: path.read_bytes() for path in out.iterdir() if path.name != "metrics.csv"}
+    before = {path: path.read_bytes() for path in out.iterdir() if path.is_file() and path.name != "metrics.csv"}
     capfd.readouterr()
     assert main(["--resume", str(out), "--threads", "1"]) == 0
     assert "seed 0: finished before\nseed 1: finished before" in capfd.readouterr().out
@@ -273,6 +273,8 @@ def link(name):
     """Replace `name` by a link to files elsewhere."""
 
     def damage(folder):
+        if name == "checkpoints":
+            shutil.rmtree(folder / name)
         (folder / name).unlink(missing_ok=True)
         (folder / name).symlink_to(folder.parent / "precious" / ("" if name == "checkpoints" else "step-000000001.pt"))
 

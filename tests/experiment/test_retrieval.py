@@ -15,8 +15,8 @@ from graphcl.experiment import scoring
 from graphcl.experiment.build import training_loader
 from graphcl.experiment.parts import grouped_parts, split_column, training_graphs
 from graphcl.graphs.wl import histogram, refine, unary
-from graphcl.loaders.loader import make_loader
 from graphcl.loaders.order import WHOLE
+from graphcl.loaders.pairs import EpochPairs
 from graphcl.references.rows import Inputs
 from graphcl.references.wl import first_colours, kernel, wl, wl_oa
 from graphcl.report.summary import protocol_line
@@ -67,16 +67,16 @@ def test_pairs_are_drawn_from_the_training_part_too(singles):
     train = torch.from_numpy(grouped_parts(data)["train"])
     alone = train[3:]  # three graphs of the first two groups are left out, so that one member is single
     order = torch.Generator().manual_seed(0)
-    loader = make_loader(data, 8, True, order, groups=data.groups, singles=singles)
-    loader.batch_sampler.restrict_to(alone)
+    sampler = EpochPairs(data.groups, 8, True, order, singles=singles)
+    sampler.restrict_to(alone)
     for _ in range(3):
-        pairs = torch.cat(loader.batch_sampler.draw(), dim=1)
+        pairs = torch.cat([torch.stack(pair) for pair in sampler.draw()], dim=1)
         assert pairs.shape == (2, len(train) // 2 - (1 if singles == "views" else 2))
         assert torch.isin(pairs, alone).all()
         assert torch.equal(*data.groups[pairs])
         assert int((pairs[0] == pairs[1]).sum()) == (singles == "views")
     with pytest.raises(InputError, match="training on pairs needs at least two groups"):
-        loader.batch_sampler.restrict_to(train[:2])
+        sampler.restrict_to(train[:2])
 
 
 def test_a_given_part_and_project():
@@ -165,7 +165,7 @@ def test_a_run_scores_groups_without_classes_in_all_rows(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "split by group: 64 training graphs, settings by 8 for validation, retrieval among 8 test graphs" in printed
     assert "retrieval, trained, recall_at_1" in printed
-    rows = ["random", "statistics", "bag", "untrained", "calibrated", "wl", "wl_oa", "trained"]
+    rows = ["random", "statistics", "bag", "untrained", "calibrated", "wl", "wl_oa", "bag_trained", "trained"]
     assert list(found.rows) == rows
     assert found.rows["random"].mean == pytest.approx(100 * sum(1 / rank for rank in range(1, 8)) / 7)
     score = found.scores["retrieval"]["trained"][0]

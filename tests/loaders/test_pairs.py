@@ -48,7 +48,7 @@ def test_an_epoch_has_one_pair_of_every_group(groups, batch_size, singles, seed)
         assert sorted(torch.cat(sampler.ids).tolist()) == list(range(len(wanted)))
         assert all(len(each) <= batch_size + (batch_size > 1) for each in sampler.ids)
         for pair, ids in zip(pairs, sampler.ids, strict=True):
-            for (one, two), number in zip(pair.t().tolist(), ids.tolist(), strict=True):
+            for (one, two), number in zip(torch.stack(pair).t().tolist(), ids.tolist(), strict=True):
                 assert {one, two} <= wanted[number]
                 assert (one == two) == (len(wanted[number]) == 1)
 
@@ -58,16 +58,16 @@ def test_members_are_drawn_uniformly_and_anew():
     found = {number: [] for number in range(sampler.num_graphs)}
     for _ in range(600):
         (pairs, *rest), (ids, *_) = sampler.draw(), sampler.ids
-        for pair, number in zip(pairs.t().tolist(), ids.tolist(), strict=True):
+        for pair, number in zip(torch.stack(pairs).t().tolist(), ids.tolist(), strict=True):
             found[number].append(tuple(pair))
         assert rest
     for number, members in enumerate(sorted([*MEMBERS.values(), *({i} for i in ALONE)], key=min)):
         if len(members) > 1:
             assert_law(found[number], uniform(itertools.permutations(members, 2)))
     plain = EpochPairs(GROUPS, 8)
-    assert [each.tolist() for each in plain.draw() + plain.draw()] == [[[0, 3, 8, 12], [1, 5, 9, 13]]] * 2
+    assert [torch.stack(each).tolist() for each in plain.draw() + plain.draw()] == [[[0, 3, 8, 12], [1, 5, 9, 13]]] * 2
     named = EpochPairs(["", None, "a", "b", "a", "b"], 2)
-    assert [each.tolist() for each in named.draw()] == [[[2, 3], [4, 5]]]
+    assert [torch.stack(each).tolist() for each in named.draw()] == [[[2, 3], [4, 5]]]
 
 
 def test_ranks_share_every_batch():
@@ -78,7 +78,8 @@ def test_ranks_share_every_batch():
         whole.draw()
         of_ranks = zip(*(each.draw() for each in shards), strict=True)
         for expected, parts in zip(whole.current, of_ranks, strict=True):
-            assert torch.equal(torch.cat(parts, dim=1), expected[:, : parts[0].size(1) * 2])
+            for place, members in enumerate(zip(*parts, strict=True)):
+                assert torch.equal(torch.cat(members), expected[place][: len(members[0]) * 2])
 
 
 @pytest.fixture(scope="module")
@@ -91,19 +92,22 @@ def dataset():
 
 def test_every_loader_yields_both_members(dataset, tmp_path, monkeypatch):
     packed = write_on_disk(dataset, tmp_path / "packed")
-    settings = {"batch_size": 4, "shuffle": True, "groups": dataset.groups}
+
+    def pairs():
+        return EpochPairs(dataset.groups, 4, True, seeded(0))
+
     made = {
-        "resident": ResidentLoader(dataset, generator=seeded(0), **settings),
-        "like": make_loader(dataset, generator=seeded(0), like=ResidentLoader(dataset, 9), **settings),
-        "streaming": make_loader(packed, generator=seeded(0), **settings),
+        "resident": ResidentLoader(dataset, batch_sampler=pairs()),
+        "like": make_loader(dataset, like=ResidentLoader(dataset, 9), batch_sampler=pairs()),
+        "streaming": make_loader(packed, batch_sampler=pairs()),
     }
     monkeypatch.setattr("graphcl.loaders.loader.not_resident", lambda _: "a reason")
-    made["PyG's"] = make_loader(dataset, generator=seeded(0), **settings)
+    made["PyG's"] = make_loader(dataset, batch_sampler=pairs())
     kinds = [ResidentLoader, ResidentLoader, StreamingLoader, DataLoader]
     assert [type(each) for each in made.values()] == kinds
-    wanted = EpochPairs(dataset.groups, 4, True, seeded(0))
+    wanted = pairs()
     for epoch in range(4):
-        pairs = wanted.draw()
+        drawn = wanted.draw()
         for name, loader in made.items():
             if epoch < 2:
                 found = list(loader)
@@ -112,8 +116,8 @@ def test_every_loader_yields_both_members(dataset, tmp_path, monkeypatch):
                 *found, ids = zip(*ways, strict=True)
                 found = list(zip(*found, strict=True))
                 assert all(map(torch.equal, ids, wanted.ids)), name
-            assert len(found) == len(pairs) == len(loader)
-            for members, graphs in zip(found, pairs, strict=True):
+            assert len(found) == len(drawn) == len(loader)
+            for members, graphs in zip(found, drawn, strict=True):
                 for batch, rows in zip(members, graphs, strict=True):
                     assert batch.id.tolist() == rows.tolist(), name
                     if epoch == 0:
@@ -122,12 +126,13 @@ def test_every_loader_yields_both_members(dataset, tmp_path, monkeypatch):
 
 def test_wrong_arguments(dataset):
     for options, line in (
-        ({"groups": [0, 0, 1, 1]}, "`groups` must have one entry per graph, got 4 for 42 graphs."),
+        ({"groups": [0, 0, 1, 1]}, "the sampler is for 4 graphs, but the data set has 42."),
         ({"groups": [-1] * 42}, "needs at least two groups of two or more graphs each, got 0; check `group`."),
         ({"groups": dataset.groups, "batch_size": 15, "shard": (0, 8)}, "`batch_size` must be at least 2 x 8 ranks"),
         ({"groups": [0, 0, 1, 1] + [-1] * 38, "shard": (0, 2)}, "`num_groups` must be at least 2 x 2 ranks = 4, two"),
     ):
-        one_line(lambda: ResidentLoader(dataset, **{"batch_size": 4} | options), line)  # noqa: B023, called at once
+        given = {"batch_size": 4} | options
+        one_line(lambda: ResidentLoader(dataset, batch_sampler=EpochPairs(**given)), line)  # noqa: B023, called at once
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
@@ -137,10 +142,10 @@ def test_more_members_of_a_group_are_in_one_batch(shuffle):
     for _ in range(8):
         found = {}
         for pairs, ids in zip(sampler.draw(), sampler.ids, strict=True):
-            assert pairs.shape == (2, 4)  # two groups of two pairs
+            assert [len(each) for each in pairs] == [4, 4]  # two groups of two pairs
             assert set(found).isdisjoint(ids.tolist())
-            for pair, number in zip(pairs.t().tolist(), ids.tolist(), strict=True):
-                found.setdefault(number, []).extend(pair)
+            for pair, number in zip(zip(*pairs, strict=True), ids.tolist(), strict=True):
+                found.setdefault(number, []).extend(map(int, pair))
         for members, of in zip((found[number] for number in range(4)), MEMBERS.values(), strict=True):
             assert len(members) == 4
             assert len(set(members)) == min(4, len(of))
@@ -152,7 +157,7 @@ def test_more_members_of_a_group_are_in_one_batch(shuffle):
 
 def test_a_loss_with_several_positives_gets_the_groups():
     dataset = load_dataset(small_graphs(14))
-    loader = ResidentLoader(dataset, 2, True, seeded(0), groups=GROUPS, members=4)
+    loader = ResidentLoader(dataset, batch_sampler=EpochPairs(GROUPS, 2, True, seeded(0), members=4))
     method = TwoViews(ContrastiveModel(GIN(dataset.num_features, 8, 2)), "supcon", labels="ids")
     one, two = next(iter(loader))
     found = method(one, two, ids=loader.batch_sampler.ids[0]).loss

@@ -186,7 +186,7 @@ def test_every_loader_takes_its_shard(monkeypatch):
     for make in (ResidentLoader, lambda *a, **o: StreamingLoader(ResidentLoader(*a, **o)), make_loader):
         found = []
         for rank in range(2):
-            loader = make(data, 8, True, seeded(1), shard=(rank, 2))
+            loader = make(data, batch_sampler=EpochBatches(22, 8, True, seeded(1), shard=(rank, 2)))
             assert isinstance(loader, DataLoader) == (make is make_loader)
             assert len(loader) == 3
             for batch, numbers in zip(list(loader), loader.batch_sampler.current, strict=True):

@@ -9,6 +9,7 @@ import torch
 
 from graphcl.datasets import load_dataset, write_on_disk
 from graphcl.loaders.loader import make_loader
+from graphcl.loaders.order import EpochBatches
 from graphcl.loaders.resident import ResidentLoader
 from graphcl.loaders.streaming import StreamingLoader, ahead_of
 from tests.conftest import small_graphs
@@ -47,9 +48,12 @@ def assert_same_epochs(ahead, resident, chunks=(1, 10, 1000)):
 
 
 def test_batches_equal_those_of_the_resident_loader(dataset):
-    for options in ({}, {"shuffle": True}, {"shuffle": True, "window": 16}, {"batch_size": 100}):
-        options = {"batch_size": 4, **options}
-        resident, ahead = (make(dataset, generator=seeded(0), **options) for make in (ResidentLoader, streaming))
+    for order in ((4,), (4, True), (4, True, None, 16), (100,)):
+        samplers = [EpochBatches(len(dataset), *order) for _ in range(2)]
+        for each in samplers:
+            each.generator = seeded(0)
+        makers = zip((ResidentLoader, streaming), samplers, strict=True)
+        resident, ahead = (make(dataset, batch_sampler=each) for make, each in makers)
         assert len(ahead) == len(resident)
         assert_same_epochs(ahead, resident)
 

@@ -149,8 +149,8 @@ def test_two_are_kept_and_the_end_is_one(tmp_path):
     for name in ("step-999999999.pt", "step-1000000000.pt"):
         (tmp_path / "kept" / name).touch()
     assert Checkpoints(tmp_path / "kept").files()[0].name == "step-1000000000.pt"  # compared as numbers
-    Checkpoints(tmp_path / "kept").clear()
-    assert not (tmp_path / "kept").exists()
+    Checkpoints(tmp_path / "kept").keep_last()
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["step-1000000000.pt"]
 
 
 def test_non_finite_weights_are_not_saved(at_once, tmp_path):

@@ -27,7 +27,7 @@ from graphcl.arguments import Count, FoldCount, Seed
 from graphcl.errors import InputError
 from graphcl.evaluate.folds import OnFold, Part, embedding, make_folds, unit_rows
 from graphcl.evaluate.on_split import check_groups_apart, group_split, split_parts
-from graphcl.evaluate.ranking import Similarity, cosines, group_numbers, rank_by
+from graphcl.evaluate.ranking import QueryScores, Similarity, cosines, group_numbers, rank_by, rank_pairs
 from graphcl.evaluate.scores import FoldScores
 from graphcl.registry import evaluators
 
@@ -48,6 +48,10 @@ class Kernel:
     n: int
 
 
+Rank = Callable[[Similarity, np.ndarray], QueryScores]
+"""Function from a similarity and the rows of a part to the figures of the part's queries."""
+
+
 @evaluators.register("retrieval", needs="groups or labels", task="search", usual="groups", chooses="scale")
 def retrieval(
     h: Tensor | np.ndarray | Kernel,
@@ -55,6 +59,9 @@ def retrieval(
     *,
     seed: Seed = 0,
     group: Tensor | np.ndarray | None = None,
+    pairs: Tensor | np.ndarray | None = None,
+    targets: Tensor | np.ndarray | None = None,
+    place: Tensor | None = None,
     split: Mapping[str, Any] | None = None,
     folds: FoldCount = 10,
     inner_folds: FoldCount = 5,
@@ -74,6 +81,9 @@ def retrieval(
         y: class of each graph `[n]`; None if `group` is given, which then decides.
         seed: seed of the folds; with groups, only recorded.
         group: group of each graph `[n]`, strings or whole numbers, -1 for none; default: relevance by class.
+        pairs: instead of groups, rows of each query and its target, `[2, P]`; queries of a part search its `targets`.
+        targets: rows that are candidates, with `pairs`; default: the targets of the pairs.
+        place: with groups or pairs, place of each row `[n]`, whole numbers; a query then searches its own place only.
         split: row indices of the parts `train`, `valid` and `test`, with no group on two parts; default: random parts
             of `graphcl.evaluate.on_split.group_split`, equal for every seed.
         folds: number of outer folds, by class only; reduced to the size of the smallest class.
@@ -99,10 +109,17 @@ def retrieval(
     Reference: Musgrave et al., "A Metric Learning Reality Check", ECCV 2020 (settings by validation groups).
     """
     kernel = h if isinstance(h, Kernel) else cosine_kernel(embedding(h))
-    if group is not None:
-        group = group_numbers(group, kernel.n)
-        parts = group_split(group) if split is None else split_parts(split, kernel.n)
-        found = _on_parts(kernel, group, parts, seed)
+    if group is not None or pairs is not None:
+        if pairs is not None:
+            if split is None:
+                raise InputError("retrieval of `pairs` needs their `split`; pass the rows of train, valid and test.")
+            rank, parts = _by_pairs(kernel, pairs, targets, place), split_parts(split, kernel.n)
+        else:
+            numbers = group_numbers(group, kernel.n)  # type: ignore[arg-type]
+            rank = _by_group(kernel, numbers, place)
+            parts = group_split(numbers) if split is None else split_parts(split, kernel.n)
+            check_groups_apart(parts, numbers)
+        found = _on_parts(kernel, rank, parts, seed)
         if on_fold is not None:
             on_fold(1, 1)
         return found
@@ -141,19 +158,38 @@ def standardised(rows: np.ndarray, like: np.ndarray) -> np.ndarray:
     return scaled
 
 
-def _on_parts(kernel: Kernel, group: Tensor, parts: Mapping[str, np.ndarray], seed: int) -> FoldScores:
-    """Return the scores of `retrieval` on a split by group; InputError if a group is on two parts, or no query."""
+def _by_group(kernel: Kernel, group: Tensor, place: Tensor | None) -> Rank:
+    """Return the function that ranks the rows of a part for each other."""
+    return lambda similarity, rows: rank_by(similarity, group, rows, rows, kernel.n, place)
 
-    def ranked(setting: Any, part: str) -> dict[str, float]:
-        rows = parts[part]
+
+def _by_pairs(
+    kernel: Kernel, pairs: Tensor | np.ndarray, targets: Tensor | np.ndarray | None, place: Tensor | None
+) -> Rank:
+    """Return the function that ranks the targets in a part for the queries of the part's pairs."""
+    listed = torch.as_tensor(pairs)
+    candidates = listed[1].unique() if targets is None else torch.as_tensor(targets)
+
+    def rank(similarity: Similarity, rows: np.ndarray) -> QueryScores:
+        part = torch.zeros(kernel.n, dtype=torch.bool).index_fill(0, torch.from_numpy(rows), True)
+        own, among = listed[:, part[listed].all(dim=0)], candidates[part[candidates]]
+        return rank_pairs(similarity, own, among, itself=True, place=None if place is None else (place, place))
+
+    return rank
+
+
+def _on_parts(kernel: Kernel, rank: Rank, parts: Mapping[str, np.ndarray], seed: int) -> FoldScores:
+    """Return the scores of `retrieval` on a split; raise InputError if a part has no query."""
+
+    def ranked(setting: Any, part: str) -> QueryScores:
         try:
-            return rank_by(kernel.similarity(setting, parts["train"]), group, rows, rows, kernel.n).percent()
+            return rank(kernel.similarity(setting, parts["train"]), parts[part])
         except InputError as error:
-            raise InputError(f"{part} part of {len(rows)} graphs: {error}") from None
+            raise InputError(f"{part} part of {len(parts[part])} graphs: {error}") from None
 
-    check_groups_apart(parts, group)
-    inner = [ranked(setting, "valid")["mrr"] for setting in kernel.settings]
+    inner = [ranked(setting, "valid").percent()["mrr"] for setting in kernel.settings]
     best = int(np.argmax(inner))
-    figures = ranked(kernel.settings[best], "test")
+    found = ranked(kernel.settings[best], "test")
+    figures, ends = found.percent(), dict(zip(("mrr_low", "mrr_high"), found.intervals()["mrr"], strict=True))
     mrr, chosen = (figures.pop("mrr"),), (float(kernel.settings[best]),)
-    return FoldScores(seed, mrr, chosen, (inner[best],), 1, 1, "mrr", figures=figures)
+    return FoldScores(seed, mrr, chosen, (inner[best],), 1, 1, "mrr", figures=figures | ends)

@@ -33,10 +33,12 @@ from graphcl.experiment.scoring import is_scored, offered
 from graphcl.experiment.seed import SeedResult
 from graphcl.losses import Loss
 from graphcl.methods import Method
+from graphcl.models.saved import read_saved
 from graphcl.references.rows import compared, row_labels, without_training
 from graphcl.registry import encoders, registering_modules
+from graphcl.report.card import card
 from graphcl.report.summary import environment, protocol, score_lines, unit
-from graphcl.system.files import write_whole
+from graphcl.system.files import write_text, write_whole
 from graphcl.system.signals import Stop
 from graphcl.training.checkpoint import Checkpoints
 from graphcl.training.diagnostics import max_variance_ratio
@@ -101,7 +103,7 @@ class RunOutput(Output):
             print(f"{self.path} did not exist: this is a new run")
         for seed in self.folder.finished:
             print(f"seed {seed}: finished before")
-            self.checkpoints(seed).clear()
+            self.checkpoints(seed).keep_last()
 
     @property
     def unfinished(self) -> tuple[int, ...]:  # type: ignore[override]
@@ -123,7 +125,7 @@ class RunOutput(Output):
         for epoch in result.history:  # restore rows of resumed epochs that the log has lost
             folder.epochs.add(seed, epoch)
         description = describe(config, dataset, result.model)
-        folder.add_seed(seed, result.model.encoder, description, result.h, result.y, dataset.ids)
+        folder.add_seed(seed, result.model, description, result.h[: len(dataset.ids)], result.y, dataset.ids)
         self.seconds = _added(self.seconds, result.seconds)
 
         seeds = [*folder.finished, seed]
@@ -158,7 +160,7 @@ class RunOutput(Output):
             "config": config.model_copy(update={"resume": False}).model_dump(),
             "ranks": self.ranks.size,
         })  # fmt: skip
-        self.checkpoints(seed).clear()
+        self.checkpoints(seed).keep_last()
 
     def finish(self) -> dict[str, Any]:
         """Print the summary, write the report, and return the content of `result.json`."""
@@ -170,6 +172,9 @@ class RunOutput(Output):
             print(
                 f"These {self.dataset.rows} have no class labels, so the embeddings are saved but not scored.{advice}"
             )
+        encoder, _ = read_saved(self.folder.path)
+        kind = f"{encoder.encoder.name}, embeddings of {encoder.out_channels} columns"
+        write_text(self.folder.path / "card.md", card(result, str(self.dataset), kind))
         spent = ", ".join(f"{stage} {value:.1f} s" for stage, value in self.seconds.items())
         print(f"saved in {self.path}/; {spent}; median epoch {result['epoch_seconds']:.3f} s")
         if self.config.report:

@@ -19,7 +19,9 @@ from graphcl.datasets.texts import id_arrays
 from graphcl.errors import InputError, reason
 from graphcl.evaluate import FoldScores
 from graphcl.experiment.record.epoch_log import FILES, EpochLog
+from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.saved import EncoderDescription, Weights, read_saved, save_encoder
+from graphcl.models.towers import TwoTowers
 from graphcl.system.files import digest, read_arrays, read_json, refuse_links, remove_partial, write_text, write_whole
 
 
@@ -47,6 +49,7 @@ class RunFolder:
 
     def __init__(self, config: Config, data: Mapping[str, Any] | None = None) -> None:
         self._weights: Weights = {}
+        self._target_weights: Weights = {}
         self._embeddings: dict[int, np.ndarray] = {}
         self.result: dict[str, Any] = {}
         self.is_new = not (config.resume and config.out is not None and Path(config.out).is_dir())
@@ -86,20 +89,23 @@ class RunFolder:
     def add_seed(
         self,
         seed: int,
-        encoder: torch.nn.Module,
+        model: ContrastiveModel,
         description: EncoderDescription,
         h: torch.Tensor,
         y: torch.Tensor | None,
         ids: np.ndarray,
     ) -> None:
         """Add a seed to `encoder.pt`, see `graphcl.load_encoder`, and to `h`, `seeds`, `y` and ids on disk."""
-        self._weights[seed] = {key: value.cpu() for key, value in encoder.state_dict().items()}
+        self._weights[seed] = {key: value.cpu() for key, value in model.encoder.state_dict().items()}
+        if isinstance(model, TwoTowers):
+            self._target_weights[seed] = {key: value.cpu() for key, value in model.target.encoder.state_dict().items()}
         self._embeddings[seed] = h.numpy()
         arrays: dict[str, Any] = {"h": np.stack(list(self._embeddings.values())), "seeds": list(self._embeddings)}
         arrays |= id_arrays(ids)
         if y is not None:
             arrays["y"] = y.numpy()
-        write_whole(self.path / "encoder.pt", lambda file: save_encoder(file, description, self._weights))
+        weights = self._weights, self._target_weights
+        write_whole(self.path / "encoder.pt", lambda file: save_encoder(file, description, *weights))
         write_whole(self.path / "embeddings.npz", lambda file: np.savez(file, **arrays))
 
     def add_result(self, result: Mapping[str, Any]) -> None:
@@ -128,15 +134,28 @@ class RunFolder:
         # the settings of the finished seeds, as `config.yaml` may have been edited since
         kept, wanted = make_config(self.result.get("config") or read_config(file)).model_dump(), config.model_dump()
         more = set(kept["seeds"]) < set(wanted["seeds"])
-        if changed := differences(kept, wanted, (*RUNTIME_SETTINGS, "seeds") if more else RUNTIME_SETTINGS):
+        longer = bool(self.finished) and kept["epochs"] < wanted["epochs"]
+        may_change = (*RUNTIME_SETTINGS, *["seeds"] * more, *["epochs"] * longer)
+        if changed := differences(kept, wanted, may_change):
             seeds = " ".join(map(str, sorted({*kept["seeds"], *wanted["seeds"]})))
             raise InputError(
                 f"{self.path} holds a run with other settings: {'; '.join(changed)}. Resume it with its own settings, "
-                f"pass another folder, or, to add seeds only, pass all of them: --seeds {seeds}."
+                f"pass another folder, or, to add seeds only, pass all of them: --seeds {seeds}, or to train on, more "
+                "--epochs."
             )
         self._check_data(data)
-        if more:
+        if longer:
+            self._extend(kept["epochs"])
+        if more or longer:
             write_text(file, to_yaml(config.model_copy(update={"resume": False})))
+
+    def _extend(self, epochs: int) -> None:
+        """Let the finished seeds train on from their last checkpoints; the former result keeps its file."""
+        for seed in self.finished:
+            if not any((self.path / "checkpoints" / f"seed-{seed}").glob("step-*.pt")):
+                raise InputError(f"{self.path} has no checkpoint of seed {seed} to train on from; start with --init.")
+        (self.path / "result.json").rename(self.path / f"result-{epochs}-epochs.json")
+        self.result, self._weights, self._target_weights, self._embeddings = {}, {}, {}, {}
 
     def _read(self) -> None:
         """Read the results of the finished seeds, and all metrics; an unfinished seed resumes from its checkpoints."""
@@ -148,12 +167,15 @@ class RunFolder:
         checksums = self.result.get("checksums", {})  # earlier versions wrote none
         if checksums and checksums["result"] != _digest(self.result):
             raise InputError("result.json does not match its checksum")
-        weights, arrays = read_saved(self.path)[1], read_arrays(self.path / "embeddings.npz")
+        (description, weights), arrays = read_saved(self.path), read_arrays(self.path / "embeddings.npz")
+        of_targets = None if description.target is None else read_saved(self.path, "target")[1]
         embeddings = dict(zip(arrays["seeds"].tolist(), arrays["h"], strict=True))
         for seed in self.finished:
             if seed not in weights or seed not in embeddings:
                 raise InputError(f"encoder.pt or embeddings.npz lacks the finished seed {seed}")
             self._weights[seed], self._embeddings[seed] = weights[seed], embeddings[seed]
+            if of_targets is not None:
+                self._target_weights[seed] = of_targets[seed]
             if checksums and checksums["metrics"][str(seed)] != self.epochs.digest(seed):
                 print(
                     f"graphcl: {self.path / FILES[0]} lacks epochs of the finished seed {seed}, or they changed; its "

@@ -15,8 +15,7 @@ from graphcl.augment import Augmentation, two_views
 from graphcl.config import Config
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.evaluate.pca import plot_indices, principal_plane
-from graphcl.experiment.build import make_augmentations, pair_settings, restricted
-from graphcl.experiment.parts import training_graphs
+from graphcl.experiment.build import make_augmentations, training_sampler
 from graphcl.graphs.batching import members_of
 from graphcl.loaders.loader import make_loader
 from graphcl.losses import Loss
@@ -91,9 +90,8 @@ def report_arrays(
     """
     device = next(method.parameters()).device
     order, views = torch.Generator().manual_seed(_SEED + seed), torch.Generator(device).manual_seed(_SEED + seed)
-    size, window, pairs = min(config.batch_size, GRAPHS), config.shuffle_window, pair_settings(config, dataset)
-    loader = make_loader(dataset, size, True, order, device, window, like=like, **pairs)
-    loader = restricted(loader, training_graphs(config, dataset))
+    sampler = training_sampler(config, dataset, min(config.batch_size, GRAPHS), order)
+    loader = make_loader(dataset, device=device, like=like, batch_sampler=sampler)
     points, shares = principal_plane(h.numpy()[plot_indices(h.size(0))])
     found = snapshot(method, loader, *make_augmentations(config), views)
     return {**found, "map": points.astype(np.float32), "shares": shares}

@@ -62,7 +62,7 @@ def test_by_class_the_queries_are_each_fold_and_the_candidates_the_others():
     for (train, held), mrr, scale in zip(outer_folds(y, 4, 3), found.accuracy, found.chosen, strict=True):
         z = (h - h[train].mean(0)) / h[train].std(0) if scale else h
         assert mrr == pytest.approx(rank_queries(z, y, held, train).percent()["mrr"])
-    assert set(found.figures) == {"mrr_at_10", "recall_at_1", "recall_at_10", "map"}
+    assert set(found.figures) == {"mrr_at_10", "recall_at_1", "recall_at_10", "map", "ndcg_at_10"}
 
 
 def test_a_group_and_a_project_are_on_one_part():

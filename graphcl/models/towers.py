@@ -1,0 +1,91 @@
+"""The model of two kinds of graphs: one encoder for queries and another for targets, into one space."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from torch import Tensor, nn
+from torch_geometric.data import Batch
+
+from graphcl.arguments import ProjectorName
+from graphcl.errors import InputError
+from graphcl.models.contrastive import ContrastiveModel
+from graphcl.models.interface import accepts
+from graphcl.models.projector import make_projector
+
+Role = Literal["query", "target"]
+"""Role of a graph in a pair."""
+
+
+class Tower(nn.Module):
+    """A graph encoder and its projector, as one encoder whose embeddings are the projections `[B, D]`.
+
+    Embeddings of two encoders are comparable only after their projectors, so a tower keeps its projector.
+
+    Args:
+        encoder: module that returns embeddings `[B, H]` and has the attribute `out_channels`, H.
+        projection: D, width of the projections.
+        projector: form of the projector, see `make_projector`.
+    """
+
+    def __init__(self, encoder: nn.Module, projection: int, projector: ProjectorName = "mlp") -> None:
+        super().__init__()
+        self.encoder, self.out_channels = encoder, projection
+        self.projector = make_projector(int(encoder.out_channels), projection, projector)  # type: ignore[arg-type]
+        self._optional = [name for name in ("size", "edge_attr", "edge_weight") if accepts(encoder, name)]
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None, **known: Any) -> Tensor:
+        """Return the projections `[B, D]`; arguments as for the encoder."""
+        return self.projector(
+            self.encoder(x, edge_index, batch=batch, **{name: known.get(name) for name in self._optional})
+        )
+
+
+def make_tower(make: Callable[[], nn.Module], projection: int, projector: ProjectorName) -> Tower:
+    """Return the tower of the encoder that `make` returns."""
+    return Tower(make(), projection, projector)
+
+
+class TwoTowers(ContrastiveModel):
+    """A `ContrastiveModel` of queries, with a second model of targets that may have other node and edge columns.
+
+    Args:
+        query: tower of the first view.
+        target: tower of the second view, of the same width D.
+
+    Attributes:
+        target: model of the targets.
+
+    Raises:
+        InputError: the widths differ.
+
+    Example:
+        >>> from graphcl.models.gin import GIN
+        >>> model = TwoTowers(Tower(GIN(7, hidden_channels=16), 8), Tower(GIN(3, hidden_channels=32), 8))
+        >>> model.width, model.role("target").width
+        (8, 8)
+    """
+
+    target: ContrastiveModel
+
+    def __init__(self, query: Tower, target: Tower) -> None:
+        if query.out_channels != target.out_channels:
+            both = f"{query.out_channels} and {target.out_channels}"
+            raise InputError(f"both towers need the same width, got {both}; pass the same `projection`.")
+        super().__init__(query, projector="none")
+        self.target = ContrastiveModel(target, projector="none")
+
+    def encode(self, batch: Batch, edge_weight: Tensor | None = None) -> Tensor:
+        """Return the embeddings `[B, D]`; of a batch whose attribute `role` is "target", by the model of targets."""
+        if batch.get("role") == "target":
+            return self.target.encode(batch, edge_weight)
+        return super().encode(batch, edge_weight)
+
+    def encode_views(self, view1: Batch, view2: Batch) -> tuple[Tensor, Tensor]:
+        """Return the embeddings `[B, D]` of queries and targets."""
+        return self.encode(view1), self.target.encode(view2)
+
+    def role(self, role: Role) -> ContrastiveModel:
+        """Return the model of queries or of targets."""
+        return self if role == "query" else self.target

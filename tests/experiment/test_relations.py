@@ -1,0 +1,174 @@
+"""Test runs on listed pairs: files, roles, towers, mining, places, initial weights and more epochs."""
+
+import csv
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Batch, Data
+
+from graphcl import GraphCL, InputError, load_dataset, load_encoder, make_config
+from graphcl.datasets.pair_file import read_pairs, with_pairs
+from graphcl.datasets.synthetic import synthetic_pairs
+from graphcl.evaluate.ranking import cosines, rank_pairs
+from graphcl.experiment.parts import grouped_parts
+from graphcl.experiment.run_config import run
+from tests.datasets.graphs import one_line
+
+N = 40
+
+
+def graph(number, kind):
+    """Return the measurement `kind` of thing `number`: a one-hot code of three columns, or of five."""
+    draw = torch.Generator().manual_seed(number)
+    code, ring = torch.randint(3, (6,), generator=draw), torch.arange(6)
+    edge_index = torch.stack([torch.cat([ring, ring.roll(1)]), torch.cat([ring.roll(1), ring])])
+    x = torch.eye(3)[code] if kind == "q" else torch.eye(5)[(2 * code + 1) % 5]
+    return Data(x=x, edge_index=edge_index, id=f"{kind}{number}", project=f"p{number % 4}", y=number % 2)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Return the paths of queries, targets and a table of their pairs."""
+    folder = tmp_path_factory.mktemp("relations")
+    for kind in "qt":
+        torch.save([graph(number, kind) for number in range(N)], folder / f"{kind}.pt")
+    with (folder / "pairs.csv").open("w", newline="") as file:
+        rows = [[f"q{i}", f"t{i}", f"t{(i + 4) % N}", 1 + i % 2] for i in range(N)]
+        csv.writer(file).writerows([["query", "target", "negative", "weight"], *rows])
+    return {"dataset": str(folder / "q.pt"), "targets": str(folder / "t.pt"), "positives": str(folder / "pairs.csv")}
+
+
+def settings(files, folder, **others):
+    given = {**files, "towers": "separate", "eval": ["retrieval"], "seeds": [0], "epochs": 2, "batch_size": 8}
+    return make_config({**given, "out": str(folder / "run"), "report": False, **others})
+
+
+def test_two_towers_are_trained_scored_saved_and_resumed(files, tmp_path):
+    config = settings(files, tmp_path, hard_negatives=1, batch_by="project", evaluation={"within": "project"})
+    found = run(config)
+    rows = found.scores["retrieval"]
+    assert {"random", "untrained", "trained"} <= set(rows)
+    assert not {"bag", "wl", "calibrated"} & set(rows)  # the roles have other columns
+    with np.load(found.folder / "embeddings.npz") as arrays:
+        assert arrays["h"].shape == (1, N, 96)
+    widths = {role: load_encoder(found.folder, role=role)[1].in_channels for role in ("query", "target")}
+    assert widths == {"query": 3, "target": 5}
+    assert "| trained encoder |" in (found.folder / "card.md").read_text()
+    again = run(config.model_copy(update={"resume": True}))
+    assert again.scores == found.scores
+
+
+def test_scores_are_those_of_the_embeddings(files, tmp_path):
+    """The trained row is the better of raw and standardised cosines, by validation, over the targets of the part."""
+    found = run(settings(files, tmp_path, epochs=1))
+    models = {role: load_encoder(found.folder, role=role)[0] for role in ("query", "target")}
+    h = []
+    for role, kind in (("query", "q"), ("target", "t")):
+        batch = Batch.from_data_list([graph(number, kind) for number in range(N)])
+        h.append(models[role](batch.x, batch.edge_index, batch.batch).detach().double())
+    dataset = with_pairs(load_dataset(files["dataset"]), files["positives"], load_dataset(files["targets"]))
+    parts = grouped_parts(dataset)
+    rows = torch.cat(h)
+    figures = {}
+    for scale in (False, True):
+        train = rows[parts["train"]]
+        scaled = (rows - train.mean(0)) / train.std(0, correction=0) if scale else rows
+        similarity = cosines(torch.nn.functional.normalize(scaled))
+        for part in ("valid", "test"):
+            own = torch.from_numpy(parts[part])
+            queries, targets = own[own < N], own[own >= N]
+            ranked = rank_pairs(similarity, torch.stack([queries, queries + N]), targets)
+            figures[scale, part] = ranked.percent()["mrr"]
+    best = max((False, True), key=lambda scale: figures[scale, "valid"])
+    assert found.accuracy == pytest.approx(figures[best, "test"])
+
+
+def test_one_encoder_serves_both_roles_with_rows_without_training(tmp_path):
+    graphs = synthetic_pairs(num_groups=40)
+    for number, each in enumerate(graphs):
+        del each.group
+        each.id = f"g{number}"
+    torch.save(graphs, tmp_path / "graphs.pt")
+    rows = [[f"g{i}", f"g{i + 1}"] for i in range(0, 80, 2)]
+    (tmp_path / "pairs.tsv").write_text("query\ttarget\n" + "\n".join("\t".join(row) for row in rows))
+    found = run(make_config({
+        "dataset": str(tmp_path / "graphs.pt"), "positives": str(tmp_path / "pairs.tsv"), "eval": ["retrieval"],
+        "epochs": 2, "seeds": [0], "batch_size": 8, "out": str(tmp_path / "run"), "report": False,
+    }))  # fmt: skip
+    assert {"bag", "wl", "wl_oa", "bag_trained", "trained"} <= set(found.scores["retrieval"])
+    score = found.scores["retrieval"]["trained"][0]
+    assert score.figures["mrr_low"] <= score.mean <= score.figures["mrr_high"]
+
+
+def test_training_goes_on_bit_by_bit(files, tmp_path):
+    longer = settings(files, tmp_path, out=str(tmp_path / "whole"), epochs=4, hard_negatives=1)
+    run(settings(files, tmp_path, hard_negatives=1))
+    run(settings(files, tmp_path, hard_negatives=1, epochs=4, resume=True))
+    run(longer)
+    one, two = (torch.load(tmp_path / name / "encoder.pt", weights_only=True) for name in ("run", "whole"))
+    for key in ("weights", "target_weights"):
+        assert all(torch.equal(one[key][0][name], value) for name, value in two[key][0].items())
+    assert (tmp_path / "run" / "result-2-epochs.json").exists()
+
+
+def test_initial_weights_are_those_of_the_file(tmp_path):
+    graphs = synthetic_pairs(num_groups=12)
+    first = GraphCL(positives="group", epochs=1, batch_size=8).fit(graphs)
+    first.save(tmp_path / "first.pt")
+    torch.save(graphs, tmp_path / "graphs.pt")
+    common = {"dataset": str(tmp_path / "graphs.pt"), "positives": "group", "eval": ["retrieval"], "seeds": [0]}
+    common |= {"init": str(tmp_path / "first.pt"), "batch_size": 8, "report": False, "epochs": 1, "lr": 1e-12}
+    found = run(make_config({**common, "out": str(tmp_path / "run")}))
+    encoder, _ = load_encoder(found.folder)
+    before = first.model_.encoder.state_dict()
+    weights = [name for name in before if "running" not in name and "num_batches" not in name]
+    assert all(torch.allclose(before[name], encoder.state_dict()[name], atol=1e-6) for name in weights)
+    assert "initial" in found.scores["retrieval"]
+    again = first.set_params(warm_start=True, lr=1e-12).fit(graphs)
+    assert all(torch.allclose(before[name], again.model_.encoder.state_dict()[name], atol=1e-6) for name in weights)
+
+
+def test_the_estimator_has_roles(files, tmp_path):
+    sets = {kind: [graph(number, kind) for number in range(N)] for kind in "qt"}
+    pairs = [(f"q{i}", f"t{i}") for i in range(N)]
+    model = GraphCL(towers="separate", epochs=1, batch_size=8).fit(sets["q"], pairs=pairs, targets=sets["t"])
+    rows = model.transform(sets["q"]), model.transform(sets["t"], role="target")
+    model.save(tmp_path / "model.pt")
+    loaded = GraphCL.load(tmp_path / "model.pt")
+    np.testing.assert_array_equal(loaded.transform(sets["q"]), rows[0])
+    np.testing.assert_array_equal(loaded.transform(sets["t"], role="target"), rows[1])
+    for call, line in (
+        (lambda: model.transform(sets["q"], role="both"), "`role` must be 'query' or 'target', got 'both'."),
+        (lambda: model.transform(sets["t"]), "own has 5 columns of `x`"),
+        (lambda: GraphCL().fit(sets["q"], targets=sets["t"]), "`targets` needs the `pairs` of queries and targets"),
+        (lambda: model.set_params(warm_start=True).fit(sets["q"], pairs=pairs, targets=sets["t"]), "trained two"),
+    ):
+        one_line(call, line)
+
+
+def test_settings_that_contradict_each_other(files):
+    lone = {key: value for key, value in files.items() if key != "positives"}
+    for given, line in (
+        ({"targets": "synthetic"}, "`targets` needs the pairs of queries and targets"),
+        ({"towers": "separate"}, "`towers` separate needs queries and targets"),
+        ({"batch_by": "project"}, "`batch_by` needs pairs"),
+        ({**files, "hard_negatives": 2, "method": "moco"}, "`hard_negatives` are keys of the loss"),
+        (lone, "`targets` needs the pairs"),
+    ):
+        with pytest.raises(InputError, match=line):
+            make_config(given)
+
+
+def test_a_table_of_pairs_is_read_strictly(tmp_path):
+    file = tmp_path / "pairs.csv"
+    for text, line in (
+        ("", "lists no pair; write a header `query,target`"),
+        ("query,target\na\n", "pair 0 has another number of cells than the header"),
+        ("query,target\na,b,c\n", "pair 0 has another number of cells than the header"),
+    ):
+        file.write_text(text)
+        one_line(lambda: read_pairs(file), line)
+    one_line(lambda: read_pairs(tmp_path / "none.csv"), "cannot read the pairs in")
+    file.write_text("query,target,weight\na,b,\n")
+    assert read_pairs(file) == {"query": ["a"], "target": ["b"], "weight": [""]}

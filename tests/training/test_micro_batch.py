@@ -1,0 +1,131 @@
+"""Test training on pieces of a batch: the gradient is that of the whole batch, whatever the encoder draws."""
+
+import copy
+
+import pytest
+import torch
+from torch_geometric.nn import GAT
+
+from graphcl import GIN, ContrastiveModel, Identity, InputError, MoCo, NodeDrop, Pooled, ResidentLoader, TwoViews, train
+from graphcl.graphs.batching import split
+from graphcl.losses import Loss, infonce
+from graphcl.methods import Method
+from graphcl.registry import losses, methods
+from tests.methods.small import graphs
+from tests.training.helpers import equal
+
+
+def model(encoder=None):
+    torch.manual_seed(0)
+    return ContrastiveModel(encoder or GIN(4, hidden_channels=16, num_layers=2)).double()
+
+
+def dropping():
+    return Pooled(GAT(4, 8, 2, dropout=0.5), readout="mean")
+
+
+def batch(count=11):
+    whole = next(iter(ResidentLoader(graphs(count), count)))
+    whole.x = whole.x.double()
+    return whole
+
+
+def gradient(of, view1, view2, size, *, method=TwoViews, loss="infonce", amp=False):
+    of = copy.deepcopy(of).train()
+    made = method(of, Loss(loss))
+    for each in made.modules():
+        if isinstance(each, ContrastiveModel):
+            each.micro_batch = size
+    with torch.autocast("cpu", torch.bfloat16, amp):
+        loss = made(view1, view2, ids=torch.arange(view1.num_graphs)).loss
+    loss.backward()
+    return torch.cat([each.grad.flatten() for each in of.parameters()]), of
+
+
+def without_statistics(encoder):
+    for each in encoder.modules():
+        if isinstance(each, torch.nn.BatchNorm1d):
+            each.train = lambda mode=True: None  # stays in evaluation mode
+            each.training = False
+    return encoder
+
+
+@pytest.mark.parametrize("method", [TwoViews, MoCo])
+@pytest.mark.parametrize("loss", sorted(name for name in losses if losses.facts(name)["method"] == "two_views"))
+def test_the_gradient_is_that_of_the_whole_batch(method, loss):
+    if method is MoCo and not (Loss(loss).accepts("queue") and Loss(loss).accepts("symmetric")):
+        pytest.skip("the loss takes no queue")
+    if Loss(loss).accepts("labels"):
+        pytest.skip("the loss needs labels")
+    whole = batch()
+    views, of = (NodeDrop(0.3)(whole), NodeDrop(0.3)(whole)), without_statistics(model())
+    expected, _ = gradient(of, *views, None, method=method, loss=loss)
+    found, _ = gradient(of, *views, 3, method=method, loss=loss)
+    assert torch.allclose(found, expected, rtol=1e-12, atol=1e-12 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("amp", [False, True])
+def test_the_backward_pass_draws_the_same_dropout(amp):
+    whole, of = batch(), model(dropping()).float()
+    whole.x = whole.x.float()
+    torch.manual_seed(1)
+    found, _ = gradient(of, whole, NodeDrop(0.3)(whole, torch.Generator().manual_seed(0)), 4, amp=amp)
+    other = NodeDrop(0.3)(whole, torch.Generator().manual_seed(0))
+    torch.manual_seed(1)
+    of = copy.deepcopy(of).train()
+    with torch.autocast("cpu", torch.bfloat16, amp):
+        h = [torch.cat([of.encode(piece) for piece in split(view, [3, 4, 4])]) for view in (whole, other)]
+        infonce(*of.project(*h)).backward()
+    expected = torch.cat([each.grad.flatten() for each in of.parameters()])
+    error = float((found - expected).abs().max() / expected.abs().max())
+    assert error < (0.02 if amp else 1e-6)  # other dropout changes it by more than a half
+
+
+def test_batch_norm_sees_pieces_as_ranks_do():
+    whole, of = batch(9), model()
+    found, left = gradient(of, whole, whole, 3)
+    pieces = [(copy.deepcopy(of).train(), piece) for piece in split(whole, [3, 3, 3])]
+    rows = [each.encode(piece) for each, piece in pieces]
+    # one model per rank: the loss of all rows, the mean of the running statistics
+    twice = [each.encode(piece) for each, piece in pieces]
+    z = [
+        torch.cat([each.projector(row) for (each, _), row in zip(pieces, part, strict=True)]) for part in (rows, twice)
+    ]
+    infonce(*z).backward()
+    expected = sum(torch.cat([each.grad.flatten() for each in one.parameters()]) for one, _ in pieces)
+    assert torch.allclose(found, expected, rtol=1e-10, atol=1e-12)
+    for norm, *others in zip(left.encoder.norms, *(one.encoder.norms for one, _ in pieces), strict=True):
+        for key in ("running_mean", "running_var"):
+            mean = torch.stack([getattr(each, key) for each in others]).mean(0)
+            assert torch.allclose(getattr(norm, key), mean, rtol=1e-12)
+        assert norm.num_batches_tracked == others[0].num_batches_tracked
+
+
+def fit(**settings):
+    of = model().float()
+    loader = ResidentLoader(graphs(24), 12, shuffle=True, generator=torch.Generator().manual_seed(0))
+    given = {"epochs": 2, "generator": torch.Generator().manual_seed(1), **settings}
+    train(TwoViews(of, "infonce"), loader, NodeDrop(0.2), Identity(), **given)
+    return of
+
+
+def test_training_takes_the_settings():
+    frozen = fit(frozen_bn=True)
+    assert all(bool((each.running_mean == 0).all()) for each in frozen.encoder.norms)
+    pieces = fit(frozen_bn=True, micro_batch=5)
+    rows = zip(frozen.parameters(), pieces.parameters(), strict=True)
+    assert all(torch.allclose(one, two, atol=1e-5) for one, two in rows)
+    assert not equal(fit(micro_batch=5), fit())
+
+
+class Direct(Method):
+    def forward(self, view1, view2, *, ids=None, generator=None):
+        raise NotImplementedError
+
+
+def test_methods_that_need_a_whole_batch_refuse():
+    assert {name for name in methods if methods[name].in_pieces} == {
+        "two_views", "joao", "joao_v2", "moco", "memory_bank", "simsiam", "byol"
+    }  # fmt: skip
+    with pytest.raises(InputError, match="`micro_batch` does not fit Direct"):
+        train(Direct(model(), "infonce"), [batch()], Identity(), Identity(), micro_batch=2)
