@@ -7,7 +7,7 @@ import io
 import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated
+from typing import IO, TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from pydantic import Field
@@ -41,6 +41,8 @@ class Embed(Hardware, Place, Table, Imports):
     y, h0, h1, ... (pip install "graphcl[parquet]")"""
     force: Force = False
     seed: EncoderSeed = None
+    role: Literal["query", "target"] = "query"
+    """of two towers, the encoder to use"""
     batch_size: Count = Field(1024, description="graphs embedded at a time")
 
 
@@ -74,7 +76,7 @@ def embed(settings: Embed) -> str:
         optional("pyarrow", ".parquet files, unlike .npz, need pyarrow", "parquet")
     device = pick_device(settings.device)
     torch.set_num_threads(settings.threads)
-    encoder, description = read_encoder(settings.encoder, settings.seed)
+    encoder, description = read_encoder(settings.encoder, settings.seed, role=settings.role)
     molecules = settings.model_dump(include=TABLE)
     dataset = load_for(description, settings.dataset, settings.data_root, settings.mirror, **molecules)
     names = new_file(out.with_suffix(".invalid.csv"), settings.force) if dataset.invalid else out

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from graphcl.errors import InputError
+from graphcl.graphs.vectors import standardise
 from graphcl.losses import Loss
 from graphcl.methods import CLIP
-from graphcl.methods.clip import standardise
 from tests.methods.small import Summed, graphs, make_model, pick
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch_geometric.data import Data
 
 from graphcl.datasets.networks import SUFFIXES, read_network
@@ -14,6 +15,7 @@ from graphcl.datasets.sources import Graphs, Request, Source
 from graphcl.datasets.sources.objects import collate_objects
 from graphcl.datasets.tu.load import load_folder
 from graphcl.errors import InputError
+from graphcl.graphs.vectors import read_vectors, standardise
 from graphcl.registry import sources
 
 _IGNORED = ("pre_transform.pt", "pre_filter.pt")
@@ -90,6 +92,29 @@ class Folder(Source):
                     known["id"] = f"{file.stem}/{place}" if len(found) > 1 else file.stem
             graphs += found
         return collate_objects(graphs, folder.name, request)
+
+
+@sources.register("vectors", takes="a .npy file of numbers [n, d], as targets of pairs")
+class Vectors(Source):
+    """Matrix of numbers; each row is a graph of one node, so that an encoder of graphs embeds it.
+
+    The columns of `x` are standardised over all rows and clamped to -5 .. 5. A missing cell, NaN, is 0; with such cells,
+    as many columns follow that are 1 where a cell has a number.
+    """
+
+    def claims(self, source: Any, request: Request) -> bool:
+        """Return whether `source` is a `.npy` file."""
+        return _is_file(source, ".npy")
+
+    def read(self, source: Any, request: Request) -> object:
+        """Return the rows as graphs."""
+        rows = torch.from_numpy(standardise(read_vectors(source))).float()
+        present = ~rows.isnan()
+        x = rows.nan_to_num()
+        x = x if bool(present.all()) else torch.cat([x, present.float()], dim=1)
+        one_each, none = torch.arange(len(x) + 1), torch.zeros(len(x) + 1, dtype=torch.long)
+        edges = torch.zeros(2, 0, dtype=torch.long)
+        return Graphs(source.stem, Data(x=x, edge_index=edges), {"x": one_each, "edge_index": none})
 
 
 def _is_file(source: object, *suffixes: str) -> bool:
