@@ -12,19 +12,24 @@ import numpy as np
 from graphcl.errors import InputError
 from graphcl.sparse.rows import SparseRows
 
-ARRAYS = ("column", "start", "row", "value")
+PARTS = np.array([0.5, 2.0, 8.0])
+"""A search looks whether it can skip columns after it has read so many values for each row."""
+ROUNDING = 1e-9
+"""Rows whose bound misses the k-th best score by less are not skipped."""
+ARRAYS = ("column", "start", "row", "value", "largest")
 """Files of a segment, NAME.npy."""
 
 
 @dataclass(frozen=True)
 class Segment:
-    """The values of some rows, sorted by column, in memory or in a file.
+    """The values of some rows, sorted by column, in memory or in a file; none is negative.
 
     Attributes:
         column: number of each column `[V]`, ascending.
         start: boundaries of the columns in `row` and `value`, `[V + 1]`.
         row: row of each value `[M]`, ascending within a column.
         value: the values `[M]`.
+        largest: largest value of each column `[V]`.
         rows: number of rows.
     """
 
@@ -32,6 +37,7 @@ class Segment:
     start: np.ndarray
     row: np.ndarray
     value: np.ndarray
+    largest: np.ndarray
     rows: int
 
     @classmethod
@@ -39,19 +45,50 @@ class Segment:
         """Return the segment of `h`."""
         matrix, column = h.scipy()
         matrix = matrix.tocsc()
-        return cls(column, matrix.indptr, matrix.indices, matrix.data, len(h))
+        largest = np.maximum.reduceat(matrix.data, matrix.indptr[:-1]) if len(column) else matrix.data
+        return cls(column, matrix.indptr, matrix.indices, matrix.data, largest, len(h))
 
-    def scores(self, queries: SparseRows) -> np.ndarray:
-        """Return the inner products of queries and rows, `[queries, rows]`, in float64."""
+    def best(self, queries: SparseRows, k: int, least: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return scores and rows of each query: all with a score above `least [queries]`, or at least the k best."""
         from scipy.sparse import csr_array
 
         asked, _ = queries.scipy(self.column)
         postings = csr_array((self.value, self.row, self.start), shape=(len(self.column), self.rows), copy=False)
-        found = np.empty((len(queries), self.rows))
-        for at, (first, last) in enumerate(zip(asked.indptr[:-1], asked.indptr[1:], strict=True)):
+        bounds = zip(asked.indptr[:-1], asked.indptr[1:], strict=True)
+        return [
+            self._best(
+                postings, asked.indices[first:last], asked.data[first:last].astype(float), min(k, self.rows), one
+            )
+            for (first, last), one in zip(bounds, least, strict=True)
+        ]
+
+    def _best(self, postings: Any, column: np.ndarray, weight: np.ndarray, k: int, least: float) -> tuple[Any, Any]:
+        """Return scores and rows of one query, see `best`.
+
+        Columns are added from the rarest to the most frequent one. As soon as the remaining columns cannot bring a row
+        that has not enough so far among the best (MaxScore, Turtle and Flood 1995), they are looked up for the
+        others only.
+        """
+        size = self.start[column + 1] - self.start[column]
+        order = np.argsort(size, kind="stable")
+        column, weight, size = column[order], weight[order], np.cumsum(size[order])
+        rest = np.append(np.cumsum((weight * self.largest[column])[::-1])[::-1], 0.0)
+        scores, done = np.zeros(self.rows), 0
+        for limit in (*(self.rows * PARTS), np.inf):
+            to = np.searchsorted(size, limit, "right")
             # rows of `postings` are copied as a whole, and only those of the query are read from the file
-            found[at] = postings[asked.indices[first:last]].T @ asked.data[first:last].astype(float)
-        return found
+            scores += postings[column[done:to]].T @ weight[done:to]
+            done = to
+            enough = max(least, np.partition(scores, -k)[-k])
+            if rest[done] < enough:
+                break
+        found = np.flatnonzero(scores >= enough - rest[done] - ROUNDING)
+        scores = scores[found]
+        for each, factor in zip(column[done:], weight[done:], strict=True):
+            some = slice(self.start[each], self.start[each + 1])
+            place = np.minimum(np.searchsorted(self.row[some], found), some.stop - some.start - 1)
+            scores += np.where(self.row[some][place] == found, factor * self.value[some][place], 0.0)
+        return scores, found
 
 
 class SparseIndex:
@@ -83,7 +120,7 @@ class SparseIndex:
         """Add rows; their numbers follow those of the index. Rows that are there already are not sorted again."""
         self._segments.append(Segment.of(h))
 
-    def search(self, queries: SparseRows, k: int = 10, block: int = 64) -> tuple[np.ndarray, np.ndarray]:
+    def search(self, queries: SparseRows, k: int = 10) -> tuple[np.ndarray, np.ndarray]:
         """Return the k largest inner products of each query, descending, and their rows, both `[queries, k]`.
 
         Of equal ones, the row with the smaller number is first.
@@ -91,20 +128,21 @@ class SparseIndex:
         Args:
             queries: rows with the same columns.
             k: number of results, at most the number of rows.
-            block: number of queries whose scores are held at a time.
 
         Raises:
             InputError: `k` is below 1 or above the number of rows.
         """
         if not 1 <= k <= len(self):
             raise InputError(f"`k` must be in 1 .. {len(self)}, the number of rows, got {k}.")
-        found = []
-        for first in range(0, len(queries), block):
-            some = queries[first : first + block]
-            found += [_largest(each, k) for each in np.hstack([each.scores(some) for each in self._segments])]
-        return np.array([each[0] for each in found]).reshape(-1, k), np.array([each[1] for each in found]).reshape(
-            -1, k
-        )
+        scores, rows = np.full((len(queries), k), -np.inf), np.full((len(queries), k), -1)
+        first = 0
+        for segment in self._segments:
+            for one, (more, at) in enumerate(segment.best(queries, k, scores[:, -1])):
+                of, number = np.concatenate([scores[one], more]), np.concatenate([rows[one], at + first])
+                scores[one], place = _largest(of, k)
+                rows[one] = number[place]
+            first += segment.rows
+        return scores, rows
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the index to a new folder, as `.npy` files."""

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_array
 
 from graphcl.errors import InputError
 from graphcl.sparse.index import SparseIndex
@@ -26,14 +27,32 @@ def brute_force(h, queries, k):
     return np.take_along_axis(scores, order, 1), order
 
 
-@pytest.mark.parametrize("block", [1, 7, 64])
-def test_search_equals_brute_force(block):
+def test_search_equals_brute_force():
     h, queries = random_rows(50, 0), SparseRows.cat([random_rows(9, 0), random_rows(9, 1)])
     for k in (1, 5, 50):
-        scores, rows = SparseIndex(h).search(queries, k, block)
+        scores, rows = SparseIndex(h).search(queries, k)
         wanted, order = brute_force(h, queries, k)
         np.testing.assert_allclose(scores, wanted)
         np.testing.assert_array_equal(rows, order)
+
+
+def test_columns_are_skipped_without_changing_results(monkeypatch):
+    """Frequent columns of small weight are looked up for few rows only; scores are those of all columns."""
+    draw, n = np.random.default_rng(0), 400
+    rare, frequent = draw.integers(0, 100, (n, 3)), 100 + np.argsort(draw.random((n, 30)), axis=1)[:, :20]
+    column = torch.from_numpy(np.hstack([np.sort(rare + 200 * np.arange(3), axis=1), frequent + 600]))
+    value = torch.from_numpy(np.hstack([draw.random((n, 3)) + 1, draw.random((n, 20)) / 50]))
+    h = SparseRows(torch.arange(n + 1) * 23, column.flatten(), value.flatten())
+    index, read = SparseIndex(h[:200]), []
+    index.add(h[200:])
+    product = csr_array.__getitem__
+    with monkeypatch.context() as patch:
+        patch.setattr(csr_array, "__getitem__", lambda self, key: read.append(len(key)) or product(self, key))
+        scores, rows = index.search(h, 5)
+    assert 0 < sum(read) < 0.5 * n * 2 * 23
+    wanted, order = brute_force(h, h, 5)
+    np.testing.assert_allclose(scores, wanted, rtol=1e-12)
+    np.testing.assert_array_equal(rows, order)
 
 
 def test_added_rows_are_found_and_saved(tmp_path):
