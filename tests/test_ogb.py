@@ -8,7 +8,7 @@ import pytest
 from graphcl.config import make_config
 from graphcl.datasets import load_dataset
 from graphcl.evaluate import ogb
-from graphcl.experiment import run_config as experiment_run
+from graphcl.experiment import encoder_input
 from graphcl.experiment.build import try_settings
 from graphcl.run import main
 from graphcl.sweep.markdown import to_markdown
@@ -68,7 +68,7 @@ def test_test_labels_change_nothing_but_the_score(place, tmp_path, monkeypatch):
                 dataset._data.y[test] = 1 - dataset._data.y[test]
             return dataset
 
-        monkeypatch.setattr(experiment_run, "load_dataset", load)
+        monkeypatch.setattr(encoder_input, "load_dataset", load)
         out = tmp_path / str(flip)
         words = ["--dataset", "ogbg-molhiv", *where(place), *SMALL, "--seeds", "0", "--report", "false"]
         assert main([*words, "--out", str(out)]) == 0

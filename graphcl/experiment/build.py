@@ -233,15 +233,15 @@ def restricted(loader: Any, graphs: Tensor | None) -> Any:
     return loader
 
 
-def pairs_of(config: Config, dataset: GraphDataset) -> Relation | None:
+def pairs_of(config: Config, dataset: Any) -> Relation | None:
     """Return the list of pairs to train on; None if the positives are views, or two drawn members of each group.
 
     Groups become the list of all their pairs if a setting needs a list.
     """
-    if dataset.relation is None and config.positives == "group" and (config.batch_by or config.hard_negatives):
-        assert dataset.groups is not None
+    relation: Relation | None = getattr(dataset, "relation", None)  # a list of graphs has none
+    if relation is None and config.positives == "group" and (config.batch_by or config.hard_negatives):
         return relation_of_groups(dataset.groups)
-    return dataset.relation
+    return relation
 
 
 def try_settings(config: Config, dataset: GraphDataset, encoder: OwnEncoder | None = None, ranks: int = 1) -> None:

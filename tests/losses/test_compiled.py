@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from graphcl import Loss
-from graphcl.losses.engine import pairs, triton_tiles
+from graphcl.losses.engine import compare, triton_tiles
 
 triton = pytest.importorskip("triton", "3.9", reason="the limits are those of Triton 3.9")
 GPUS = 75, 80, 86, 90, 100, 120
@@ -67,7 +67,7 @@ def compiled(monkeypatch):
     found = []
     for name in ("_forward", "_backward"):
         monkeypatch.setattr(triton_tiles, name, Compiled(getattr(triton_tiles, name), found))
-    monkeypatch.setattr(pairs, "tiles", lambda _: triton_tiles)
+    monkeypatch.setattr(compare, "tiles", lambda _: triton_tiles)
 
     def compile(capability, precision, width, loss="infonce"):
         monkeypatch.setattr(triton.runtime.driver, "_active", Driver(capability))

@@ -98,8 +98,8 @@ class Folder(Source):
 class Vectors(Source):
     """Matrix of numbers; each row is a graph of one node, so that an encoder of graphs embeds it.
 
-    The columns of `x` are standardised over all rows and clamped to -5 .. 5. A missing cell, NaN, is 0; with such cells,
-    as many columns follow that are 1 where a cell has a number.
+    The columns of `x` are standardised over all rows and clamped to -5 .. 5. A missing cell, NaN, is 0; then as
+    many columns follow that are 1 where a cell has a number.
     """
 
     def claims(self, source: Any, request: Request) -> bool:

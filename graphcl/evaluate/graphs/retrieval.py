@@ -25,7 +25,7 @@ from torch import Tensor
 
 from graphcl.arguments import Count, FoldCount, Seed
 from graphcl.errors import InputError
-from graphcl.evaluate.folds import OnFold, Part, embedding, make_folds, unit_rows
+from graphcl.evaluate.folds import OnFold, Part, as_array, embedding, make_folds, unit_rows
 from graphcl.evaluate.on_split import check_groups_apart, group_split, split_parts
 from graphcl.evaluate.ranking import QueryScores, Similarity, cosines, group_numbers, rank_by, rank_pairs
 from graphcl.evaluate.scores import FoldScores
@@ -61,7 +61,7 @@ def retrieval(
     group: Tensor | np.ndarray | None = None,
     pairs: Tensor | np.ndarray | None = None,
     targets: Tensor | np.ndarray | None = None,
-    place: Tensor | None = None,
+    place: Tensor | np.ndarray | None = None,
     split: Mapping[str, Any] | None = None,
     folds: FoldCount = 10,
     inner_folds: FoldCount = 5,
@@ -109,17 +109,10 @@ def retrieval(
     Reference: Musgrave et al., "A Metric Learning Reality Check", ECCV 2020 (settings by validation groups).
     """
     kernel = h if isinstance(h, Kernel) else cosine_kernel(embedding(h))
-    if group is not None or pairs is not None:
-        if pairs is not None:
-            if split is None:
-                raise InputError("retrieval of `pairs` needs their `split`; pass the rows of train, valid and test.")
-            rank, parts = _by_pairs(kernel, pairs, targets, place), split_parts(split, kernel.n)
-        else:
-            numbers = group_numbers(group, kernel.n)  # type: ignore[arg-type]
-            rank = _by_group(kernel, numbers, place)
-            parts = group_split(numbers) if split is None else split_parts(split, kernel.n)
-            check_groups_apart(parts, numbers)
-        found = _on_parts(kernel, rank, parts, seed)
+    given = {"pairs": pairs, "targets": targets, "place": place}
+    ranked_parts = _ranked_parts(kernel, group, split, **{name: _rows(name, each) for name, each in given.items()})
+    if ranked_parts is not None:
+        found = _on_parts(kernel, *ranked_parts, seed)
         if on_fold is not None:
             on_fold(1, 1)
         return found
@@ -158,21 +151,52 @@ def standardised(rows: np.ndarray, like: np.ndarray) -> np.ndarray:
     return scaled
 
 
+def _ranked_parts(
+    kernel: Kernel,
+    group: Tensor | np.ndarray | None,
+    split: Mapping[str, Any] | None,
+    *,
+    pairs: Tensor | None,
+    targets: Tensor | None,
+    place: Tensor | None,
+) -> tuple[Rank, Mapping[str, np.ndarray]] | None:
+    """Return the function that ranks a part, and the parts, for pairs or else groups; None without both."""
+    if place is not None and place.shape != (kernel.n,):
+        raise InputError(f"`place` must hold one number for each of {kernel.n} rows, got shape {list(place.shape)}.")
+    if pairs is not None:
+        if split is None:
+            raise InputError("retrieval of `pairs` needs their `split`; pass the rows of train, valid and test.")
+        return _by_pairs(kernel, pairs, targets, place), split_parts(split, kernel.n)
+    if group is None:
+        return None
+    numbers = group_numbers(group, kernel.n)
+    parts = group_split(numbers) if split is None else split_parts(split, kernel.n)
+    check_groups_apart(parts, numbers)
+    return _by_group(kernel, numbers, place), parts
+
+
 def _by_group(kernel: Kernel, group: Tensor, place: Tensor | None) -> Rank:
     """Return the function that ranks the rows of a part for each other."""
     return lambda similarity, rows: rank_by(similarity, group, rows, rows, kernel.n, place)
 
 
-def _by_pairs(
-    kernel: Kernel, pairs: Tensor | np.ndarray, targets: Tensor | np.ndarray | None, place: Tensor | None
-) -> Rank:
+def _rows(name: str, values: Tensor | np.ndarray | None) -> Tensor | None:
+    """Return whole numbers as int64; raise InputError if they are something else."""
+    if values is None:
+        return None
+    return torch.from_numpy(as_array(name, values, "iu", "whole numbers").astype(np.int64))
+
+
+def _by_pairs(kernel: Kernel, pairs: Tensor, targets: Tensor | None, place: Tensor | None) -> Rank:
     """Return the function that ranks the targets in a part for the queries of the part's pairs."""
-    listed = torch.as_tensor(pairs)
-    candidates = listed[1].unique() if targets is None else torch.as_tensor(targets)
+    if pairs.dim() != 2 or len(pairs) != 2 or not 0 <= int(pairs.min()) <= int(pairs.max()) < kernel.n:
+        found = list(pairs.shape)
+        raise InputError(f"`pairs` must hold the rows of queries and targets, [2, P] below {kernel.n}, got {found}.")
+    candidates = pairs[1].unique() if targets is None else targets
 
     def rank(similarity: Similarity, rows: np.ndarray) -> QueryScores:
         part = torch.zeros(kernel.n, dtype=torch.bool).index_fill(0, torch.from_numpy(rows), True)
-        own, among = listed[:, part[listed].all(dim=0)], candidates[part[candidates]]
+        own, among = pairs[:, part[pairs].all(dim=0)], candidates[part[candidates]]
         return rank_pairs(similarity, own, among, itself=True, place=None if place is None else (place, place))
 
     return rank
