@@ -1,0 +1,90 @@
+"""Compute Weisfeiler-Leman colours that are equal for equal patterns in any data set, on any machine and device.
+
+All numbers are 64-bit integers with wrap-around; `mix` is the finaliser of SplitMix64. With odd constants K and G:
+
+- The first colour of a node is mix(K + the sum over its non-zero features x_f of mix(bits(x_f) + G (f + 1))), where
+  bits are those of the value in float64.
+- The colour at the next depth is mix(K colour + the sum over incoming edges of mix(colour of the source + label)).
+  The label of an edge is the first colour of its attributes, or 0 without attributes.
+
+A colour includes the node's colours at all smaller depths, so colours of different depths differ. Two different
+patterns have the same colour with probability about 2^-64.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from graphcl.graphs.segment import nonzero
+
+GOLDEN = 0x9E3779B97F4A7C15 - 2**64
+"""G, the increment of SplitMix64, as a signed number."""
+OWN = 0xD1342543DE82EF95 - 2**64
+"""K, the factor of a node's own colour."""
+OUTGOING = 0x2545F4914F6CDD1D
+"""Added to the colours of the targets of outgoing edges."""
+
+
+def mix(z: Tensor) -> Tensor:
+    """Return the finaliser of SplitMix64, a bijection of 64-bit integers, for each element of `z`.
+
+    Example:
+        >>> mix(torch.tensor([1])).tolist()
+        [6238072747940578789]
+    """
+    z = (z ^ _shift(z, 30)).mul_(0xBF58476D1CE4E5B9 - 2**64)
+    z = z.bitwise_xor_(_shift(z, 27)).mul_(0x94D049BB133111EB - 2**64)
+    return z.bitwise_xor_(_shift(z, 31))
+
+
+def _shift(z: Tensor, bits: int) -> Tensor:
+    """Return `z`, taken as unsigned, shifted to the right."""
+    return (z >> bits).bitwise_and_(2 ** (64 - bits) - 1)
+
+
+def first_colours(values: Tensor, step: float | None = None) -> Tensor:
+    """Return the colour `[N]` of each row of features or edge attributes `[N, F]`; zeros do not count.
+
+    Args:
+        values: categories, or any numbers; equal rows have equal colours.
+        step: width of bins: numbers are divided by it and rounded first. By default, numbers are compared exactly.
+
+    Example:
+        >>> one, two, three = first_colours(torch.tensor([[0.0, 1.0], [0.0, 1.0], [1.0, 0.0]]))
+        >>> bool(one == two), bool(one == three)
+        (True, False)
+    """
+    values = values[:, None] if values.dim() == 1 else values
+    if step is not None:
+        values = (values.double() / step).round()
+    places = nonzero(values.flatten() != 0)
+    row, column = places // values.size(1), places % values.size(1)
+    bits = values.flatten()[places].double().view(torch.int64)
+    total = torch.full((values.size(0),), OWN, device=values.device)
+    return mix(total.index_add_(0, row, mix(bits + (column + 1) * GOLDEN)))
+
+
+def refine(first: Tensor, edge_index: Tensor, depth: int, edges: Tensor | None = None, both: bool = False) -> Tensor:
+    """Return the colours of all nodes at each depth, `[depth + 1, N]`.
+
+    Args:
+        first: first colours `[N]`, see `first_colours`.
+        edge_index: directed edges `[2, E]`; a node sees the sources of its incoming edges.
+        depth: number of iterations.
+        edges: colour of each edge `[E]`, see `first_colours`.
+        both: whether a node also sees the targets of its outgoing edges, and tells them from the sources. This changes
+            nothing for graphs that hold each edge in both directions.
+    """
+    found = [first]
+    source, target = edge_index
+    ends = [(source, target, 0), (target, source, OUTGOING)] if both else [(source, target, 0)]
+    for _ in range(depth):
+        own = found[-1]
+        total = own * OWN
+        for of, to, salt in ends:
+            # without labels, mix the nodes' colours once, not those of every edge
+            seen = mix(own + salt)[of] if edges is None else mix(own[of] + edges + salt)
+            total.index_add_(0, to, seen)
+        found.append(mix(total))
+    return torch.stack(found)

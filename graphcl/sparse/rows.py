@@ -1,0 +1,151 @@
+"""Count the patterns of graphs, and hold embeddings as sparse rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphcl.graphs.segment import group, nonzero, pointers, ranges
+from graphcl.sparse.colours import GOLDEN, mix
+
+
+@dataclass(frozen=True)
+class Patterns:
+    """The patterns of a batch of B graphs, sorted by graph and colour; R in total.
+
+    A pattern is a WL colour of a graph: a neighbourhood up to a depth. A row of ones is the histogram of one graph.
+
+    Attributes:
+        ptr: boundaries of the graphs `[B + 1]`.
+        colour: colour of each pattern `[R]`.
+        count: number of the graph's nodes with this colour `[R]`.
+        depth: depth of the pattern `[R]`.
+        node: one of its nodes, `[R]`.
+        parent: pattern of the same node one depth below, `[R]`; R at depth 0.
+    """
+
+    ptr: Tensor
+    colour: Tensor
+    count: Tensor
+    depth: Tensor
+    node: Tensor
+    parent: Tensor
+
+
+def patterns(colours: Tensor, batch: Tensor, size: int) -> Patterns:
+    """Return the patterns of `size` graphs from their nodes' colours `[D + 1, N]` and the graph of each node `[N]`.
+
+    Example:
+        >>> found = patterns(torch.tensor([[7, 7, 5], [8, 9, 6]]), torch.tensor([0, 0, 0]), 1)
+        >>> found.colour.tolist(), found.count.tolist(), found.parent.tolist()
+        ([5, 6, 7, 8, 9], [1, 1, 2, 1, 1], [5, 0, 5, 2, 2])
+    """
+    flat, nodes = colours.flatten(), colours.size(1)
+    by_value = flat.argsort()
+    order, _ = group(batch.repeat(colours.size(0))[by_value], size, by_value)
+    colour, graph = flat[order], batch[order % nodes] if nodes else batch
+    new = torch.ones_like(colour, dtype=torch.bool)
+    new[1:] = (colour[1:] != colour[:-1]) | (graph[1:] != graph[:-1])
+    start = nonzero(new)
+    count = torch.diff(start, append=start.new_tensor([len(colour)]))
+    one, graph = order[start], graph[start]
+    of = torch.full((nodes + len(flat),), len(start), device=flat.device)  # "depth -1" has no patterns
+    of[order + nodes] = new.cumsum(0) - 1
+    ptr = pointers(torch.bincount(graph, minlength=size))
+    return Patterns(ptr, colour[start], count, one // max(nodes, 1), one % max(nodes, 1), of[one])
+
+
+def unary(count: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the pattern `[M]` and the number t `[M]` of each column "at least t times" of the unary expansion.
+
+    Example:
+        >>> unary(torch.tensor([2, 1]))
+        (tensor([0, 0, 1]), tensor([1, 2, 1]))
+    """
+    return torch.arange(len(count), device=count.device).repeat_interleave(count), ranges(torch.ones_like(count), count)
+
+
+def column_ids(colour: Tensor, times: Tensor) -> Tensor:
+    """Return the 64-bit number of the column "`colour` occurs at least `times` times"; for 1, it is the colour."""
+    return torch.where(times == 1, colour, mix(colour + times * GOLDEN))
+
+
+@dataclass(frozen=True)
+class SparseRows:
+    """Sparse embeddings of B graphs: M values in 2^64 possible columns.
+
+    Attributes:
+        ptr: boundaries of the rows `[B + 1]`.
+        column: number of each value's column `[M]`, any 64-bit integers, different within a row.
+        value: the values `[M]`.
+    """
+
+    ptr: Tensor
+    column: Tensor
+    value: Tensor
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.ptr) - 1
+
+    def __getitem__(self, some: slice) -> SparseRows:
+        """Return consecutive rows."""
+        first, last, _ = some.indices(len(self))
+        ptr = self.ptr[first : max(first, last) + 1]
+        at = slice(int(ptr[0]), int(ptr[-1]))
+        return SparseRows(ptr - ptr[0], self.column[at], self.value[at])
+
+    def row(self) -> Tensor:
+        """Return the row of each value `[M]`."""
+        return torch.arange(len(self), device=self.ptr.device).repeat_interleave(self.ptr.diff())
+
+    def scipy(self, columns: np.ndarray | None = None) -> tuple[Any, np.ndarray]:
+        """Return the rows as a `scipy.sparse.csr_array` and the number of each of its columns, ascending.
+
+        Args:
+            columns: columns to keep, ascending; default: those of the rows.
+        """
+        from scipy.sparse import csr_array
+
+        ids, value, ptr = (each.detach().cpu().numpy() for each in (self.column, self.value, self.ptr))
+        if columns is None:
+            columns, place = np.unique(ids, return_inverse=True)
+            return csr_array((value, place, ptr), shape=(len(self), len(columns))), columns
+        place = np.searchsorted(columns, ids)
+        known = columns[np.minimum(place, len(columns) - 1)] == ids if len(columns) else np.zeros(len(ids), bool)
+        ptr = np.concatenate([[0], np.cumsum(known)])[ptr]
+        return csr_array((value[known], place[known], ptr), shape=(len(self), len(columns))), columns
+
+    @classmethod
+    def cat(cls, rows: Sequence[SparseRows]) -> SparseRows:
+        """Return rows one below the other."""
+        ptr = pointers(torch.cat([each.ptr.diff() for each in rows]))
+        return cls(ptr, torch.cat([each.column for each in rows]), torch.cat([each.value for each in rows]))
+
+
+def shared_columns(rows: SparseRows) -> Tensor:
+    """Return rows of norm 1 as a dense matrix `[B, C + B]` with the same inner products.
+
+    The first C columns are those that two rows share. What remains of a row's norm is in a column of its own.
+
+    Example:
+        >>> rows = SparseRows(torch.tensor([0, 2, 4]), torch.tensor([3, 8, 3, 9]), torch.tensor([0.6, 0.8, 0.8, 0.6]))
+        >>> shared_columns(rows)
+        tensor([[0.6000, 0.8000, 0.0000],
+                [0.8000, 0.0000, 0.6000]])
+    """
+    _, inverse, count = rows.column.unique(return_inverse=True, return_counts=True)
+    shared = count > 1
+    place, row = (shared.cumsum(0) - 1)[inverse], rows.row()
+    kept, width, size = shared[inverse], int(shared.sum()), len(rows)
+    one, value = row[kept], rows.value[kept]
+    alone = rows.value.new_zeros(size).index_add(0, row[~kept], rows.value[~kept].square())
+    dense = rows.value.new_zeros(size, width).index_put((one, place[kept]), value)
+    # the root has no gradient at 0, for rows without a column of their own
+    rest = torch.where(alone > 0, alone, 1).sqrt() * (alone > 0)
+    return torch.cat([dense, rest.diag()], 1)
