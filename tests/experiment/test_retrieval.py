@@ -165,7 +165,8 @@ def test_a_run_scores_groups_without_classes_in_all_rows(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "split by group: 64 training graphs, settings by 8 for validation, retrieval among 8 test graphs" in printed
     assert "retrieval, trained, recall_at_1" in printed
-    rows = ["random", "statistics", "bag", "untrained", "calibrated", "wl", "wl_oa", "bag_trained", "trained"]
+    rows = ["random", "statistics", "bag", "untrained", "calibrated", "wl", "wl_oa"]
+    rows += ["wl_sparse", "hybrid", "bag_trained", "trained"]
     assert list(found.rows) == rows
     assert found.rows["random"].mean == pytest.approx(100 * sum(1 / rank for rank in range(1, 8)) / 7)
     score = found.scores["retrieval"]["trained"][0]
