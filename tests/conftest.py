@@ -115,6 +115,8 @@ def assert_entries(names, table, place):
 @contextmanager
 def restored(*registries):
     """Forget within registries what the block registers."""
+    for registry in registries:
+        list(registry)  # the first look-up imports its modules
     tables = [each for registry in registries for each in (registry._targets, registry._arguments, registry._facts)]
     before = [dict(each) for each in tables]
     try:

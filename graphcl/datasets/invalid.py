@@ -63,8 +63,8 @@ def write_invalid(rows: Invalid, path: Path) -> str:
     """
     if not rows:
         return ""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([rows[0]._fields, *(map(_escaped, row) for row in rows)])
+    text = io.StringIO()  # lines end as in RFC 4180, else Python 3.11 does not quote a carriage return
+    csv.writer(text).writerows([rows[0]._fields, *(map(_escaped, row) for row in rows)])
     write_text(path, text.getvalue())
     kind = "rows" if isinstance(rows[0], InvalidRow) else "graphs"
     return f"; invalid {kind}: {len(rows)}, in {path}"

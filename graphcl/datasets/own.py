@@ -18,8 +18,8 @@ from torch_geometric.utils import is_sparse, to_edge_index
 
 from graphcl.datasets.dataset import Collated, GraphDataset
 from graphcl.datasets.staging import allow_pyg_containers
-from graphcl.datasets.store import check_edge_index, is_dense
-from graphcl.errors import InputError, InputTypeError, reason, warn
+from graphcl.datasets.store import check_edge_index, describe, is_dense
+from graphcl.errors import InputError, InputTypeError, one_line, reason, warn
 from graphcl.graphs.batching import unsupported
 from graphcl.system.torch_file import read_torch_file
 
@@ -112,6 +112,10 @@ def _difference(graphs: Sequence[Data]) -> str | None:
     """Return a message on the first attribute that PyG cannot join with that of graph 0; None if there is none."""
     for number, graph in enumerate(graphs):
         for key, value in graph:
+            if isinstance(value, Tensor) and not is_dense(value):
+                return f"`{key}` of graph {number} must be a dense torch tensor, got {describe(value)}."
+            if isinstance(value, int) and not -(2**63) <= value < 2**63:
+                return f"`{key}` of graph {number} must be within 64 bits, got {one_line(value, 40)}; use a string."
             model = graphs[0][key]
             if is_dense(value) and is_dense(model):
                 axis = graph.__cat_dim__(key, value) or 0

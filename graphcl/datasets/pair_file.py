@@ -13,6 +13,7 @@ from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.groups import with_groups
 from graphcl.datasets.relation import make_relation
 from graphcl.errors import InputError, reason
+from graphcl.system.files import check_regular
 from graphcl.system.optional import optional
 
 PairList = Sequence[Sequence[Any]] | Mapping[str, Sequence[Any]] | str | os.PathLike[str]
@@ -49,6 +50,7 @@ def with_pairs(dataset: GraphDataset, pairs: PairList, targets: GraphDataset | N
 
 def read_pairs(path: Path) -> dict[str, list[str]]:
     """Return the columns of a table of pairs as texts; an empty text is a missing value."""
+    check_regular(path)
     try:
         if path.suffix == ".parquet":
             parquet: Any = optional("pyarrow.parquet", "a .parquet file needs pyarrow", "parquet")

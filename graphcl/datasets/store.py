@@ -65,7 +65,7 @@ def find_invalid(
     data: Data = copy.copy(given)
     cuts, num_graphs = _complete_slices(data, slices, what)
     if (x := data.x) is not None and not (is_dense(x) and not x.is_complex() and x.dim() in (1, 2)):
-        raise InputError(f"{what}: `x` must be a dense torch tensor [N, F] of real numbers, got {_kind(x)}.")
+        raise InputError(f"{what}: `x` must be a dense torch tensor [N, F] of real numbers, got {describe(x)}.")
     counts = _node_counts(data, cuts, num_graphs, what)
     reasons = dict.fromkeys((counts < 1).nonzero().flatten().tolist(), "has no nodes")
     # floating point, because a sum of integers could overflow
@@ -82,7 +82,7 @@ def find_invalid(
         if (values := data.get(key)) is None:
             continue
         if not is_dense(values):
-            raise InputError(f"{what}: `{key}` must be a dense torch tensor, got {_kind(values)}.")
+            raise InputError(f"{what}: `{key}` must be a dense torch tensor, got {describe(values)}.")
         _check_rows(cuts[key].diff().to(starts.device), starts.diff(), key, what)
         if values.is_floating_point():
             values = values if values.element_size() > 1 else values.float()  # torch compares no float8
@@ -122,7 +122,7 @@ def _complete_slices(data: Data, slices: Cuts | None, what: str) -> tuple[dict[s
             cut = flat[key] = torch.cat([cut, cut[-1:].expand(num_graphs + 1 - cut.numel())])
         value = data[key]
         if isinstance(value, Tensor) and value.layout == torch.strided and not is_dense(value):
-            raise InputError(f"{what}: `{key}` must be a dense torch tensor, got {_kind(value)}.")
+            raise InputError(f"{what}: `{key}` must be a dense torch tensor, got {describe(value)}.")
         size = len(value) if isinstance(value, list | tuple) else 1
         if isinstance(value, Tensor) and value.dim() > 0:
             size = value.size(data.__cat_dim__(key, value) or 0)
@@ -148,7 +148,7 @@ def _first_rows(wrong: Tensor, ptr: Tensor) -> list[tuple[int, int]]:
 def check_edge_index(edge_index: object, name: str) -> None:
     """Raise InputError if `edge_index` is not a dense tensor `[2, E]` of int64; `name` begins the message."""
     if not (is_dense(edge_index) and edge_index.dtype == torch.long and edge_index.shape[:-1] == (2,)):
-        raise InputError(f"{name} must be a dense torch tensor [2, E] of int64, got {_kind(edge_index)}.")
+        raise InputError(f"{name} must be a dense torch tensor [2, E] of int64, got {describe(edge_index)}.")
 
 
 def is_dense(value: object) -> TypeGuard[Tensor]:
@@ -158,7 +158,7 @@ def is_dense(value: object) -> TypeGuard[Tensor]:
     return not (value.is_nested or value.is_quantized or value.is_meta)
 
 
-def _kind(value: object) -> str:
+def describe(value: object) -> str:
     """Return the shape, the type and any unusual storage of a tensor in words; of another object, its type."""
     if not isinstance(value, Tensor):
         return type(value).__name__
