@@ -144,7 +144,8 @@ def rank_by(
     Args:
         similarity: function from the indices of t queries `[t]` and of m candidates `[m]`, which are ascending, to
             similarities `[t, m]`, a tensor or an array; equal ones are ties. Infinity is legal: candidates of -inf
-            come last, and tie with each other.
+            come last, and tie with each other. Index a NumPy array by `numpy.ix_(queries, candidates)`, because NumPy
+            takes a tensor of one index for a number.
         group: see `rank_queries`, like `queries` and `candidates`.
         n: number of graphs; default: the length of `group`.
         place: place of each graph `[n]`, whole numbers; a query then has the candidates of its place only.
@@ -158,7 +159,7 @@ def rank_by(
         tensor([0.5000, 0.5000], dtype=torch.float64)
     """
     if not callable(similarity):
-        advice = "pass `lambda one, two: kernel[one][:, two]` for a matrix `kernel`"
+        advice = "pass `lambda one, two: torch.as_tensor(kernel)[one][:, two]` for a matrix `kernel`"
         raise InputTypeError(f"`similarity` must be a function of indices, got {type(similarity).__name__}; {advice}.")
     of = group_numbers(group, n)
     asked, pool = (_indices(name, each, len(of)) for name, each in (("queries", queries), ("candidates", candidates)))

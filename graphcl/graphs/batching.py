@@ -66,9 +66,10 @@ class Layout:
         ptr = batch.get("ptr")
         if ptr is None:
             ptr = pointers(torch.bincount(batch.batch, minlength=batch.num_graphs))
-        graphs, nodes = ptr.numel() - 1, batch.batch.numel()
+        graphs, nodes = batch.num_graphs, batch.batch.numel()
         if not _ascends(ptr, graphs, nodes):
-            raise InputError(f"`ptr` of the batch must ascend from 0 to its {nodes} nodes, got {shown(ptr.tolist())}.")
+            found = f"{shown(ptr.tolist())} for {graphs} graphs"
+            raise InputError(f"`ptr` of the batch must ascend from 0 to its {nodes} nodes, got {found}.")
         slices = bookkeeping(batch)[0] or {}
         edge_ptr, host_ptr = slices.get("edge_index"), slices.get("x") if ptr.is_cuda else None
         if edge_ptr is not None:

@@ -34,5 +34,5 @@ def surrogate(rng):
     return rng.choice(["", "a", "é"]) + chr(rng.randint(0xD800, 0xDFFF)) + rng.choice(["", "b"])
 
 
-for part in ("objects", "files"):
+for part in ("objects", "files", "calls"):
     import_module(f"tests.variants.{part}")
