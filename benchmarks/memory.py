@@ -43,12 +43,12 @@ def peak(name: str, path: Path, limit: int | None, threads: int) -> float | None
     return float(done.stdout)
 
 
-def _high_water() -> float:
+def high_water() -> float:
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) / 1024 for line in file if line.startswith("VmHWM"))
 
 
-def _settle() -> None:
+def settle() -> None:
     """Free memory left over from loading, and reset the high-water mark."""
     try:
         ctypes.CDLL("libc.so.6").malloc_trim(0)
@@ -63,10 +63,10 @@ def main() -> None:
     torch.set_num_threads(int(threads))
     dataset = load(Path(path))
     PIPELINES[name](generate("molpcba", 16)).epoch()  # libraries load what they need
-    _settle()
-    before = _high_water()
+    settle()
+    before = high_water()
     PIPELINES[name](dataset).epoch(int(limit) or None)
-    print(_high_water() - before)
+    print(high_water() - before)
 
 
 if __name__ == "__main__":

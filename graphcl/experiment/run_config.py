@@ -123,7 +123,9 @@ def _completed(config: Config, dataset: GraphDataset, ranks: Ranks) -> Config:
             f"`target` {', '.join(config.target)} holds several tasks, numbers or missing cells, which cannot "
             "be scored on folds; pass --split scaffold or random."
         )
-    if dataset.groups is not None:
+    if dataset.relation is not None:
+        print(f"pairs: {len(dataset.relation.query)} of {dataset.relation.num_nodes} graphs")
+    elif dataset.groups is not None:
         unused = "; --positives group trains on them" if config.positives == "views" else ""
         print(f"groups: {describe_groups(dataset.groups)}{unused}")
     config = config.model_copy(update={"features": dataset.features, **_without_labels(config, dataset)})

@@ -45,9 +45,10 @@ def settings(files, folder, **others):
     return make_config({**given, "out": str(folder / "run"), "report": False, **others})
 
 
-def test_two_towers_are_trained_scored_saved_and_resumed(files, tmp_path):
+def test_two_towers_are_trained_scored_saved_and_resumed(files, tmp_path, capsys):
     config = settings(files, tmp_path, hard_negatives=1, batch_by="project", evaluation={"within": "project"})
     found = run(config)
+    assert f"\npairs: {N} of {2 * N} graphs\n" in capsys.readouterr().out
     rows = found.scores["retrieval"]
     assert {"random", "untrained", "trained"} <= set(rows)
     assert not {"bag", "wl", "calibrated"} & set(rows)  # the roles have other columns

@@ -279,7 +279,7 @@ def _next_try(config: Config, dataset: GraphDataset, result: Mapping[str, Any]) 
     recipe = [] if config.name == "best" else ["--config best"]
     own = "graphs that belong together as pairs, by an attribute `group` (docs/data.md)"
     pairs = own if dataset.groups is None else "--positives group, which trains on its pairs"
-    tries = recipe + ([] if config.positives == "group" else [pairs])
+    tries = recipe + ([pairs] if config.positives == "views" else [])
     (best,) = row_labels([scores[0]["best_reference"]]).values()
     above = f"the trained encoder is not above the best row without training ({best})"
     return f"{above}; next, try {' or '.join(tries)}" if tries else None
