@@ -332,7 +332,7 @@ def test_strings_that_no_file_can_hold(tmp_path, root):
         with pytest.raises(InputError, match="valid Unicode"):
             write_on_disk(iter(graphs), tmp_path / "packed")
     folder = write_folder(tmp_path / "own", "name\udcff\n")  # a name in another encoding than UTF-8
-    one_line(lambda: load_dataset(folder, root), "name\\udcff\\n_A.txt' is not Unicode; rename the file or folder.")
+    assert load_dataset(folder, root).name == "name\\udcff"
 
 
 def test_folder_in_text_layout(tmp_path, root):
