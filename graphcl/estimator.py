@@ -50,7 +50,7 @@ _SETTINGS = tuple(
 """Settings of a run that are keywords of `GraphCL`, in the order of the command line."""
 _FEW = 256
 """Fewer graphs than this are embedded by one thread."""
-_NAMED = tuple(setting.removeprefix("views.") for setting in NAMED)
+_NAMED = tuple(setting.removeprefix("views.") for setting in NAMED if setting != "target_encoder")
 
 
 def _elsewhere(name: str) -> str:
@@ -193,6 +193,8 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             dataset = with_pairs(dataset, pairs, others)
         elif targets is not None:
             raise InputError("`targets` needs the `pairs` of queries and targets; pass [(query, target), ...].")
+        elif config.positives not in ("views", "group"):
+            raise InputError(f"`positives` {config.positives} is a list of pairs; pass it to `fit` as `pairs`.")
         try_settings(config, dataset, start)
         warn_of_columns(config, dataset)
         result = run_seed(config, dataset, seed, device, rows=(), encoder=start)

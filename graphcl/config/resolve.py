@@ -111,6 +111,8 @@ def _resolved(config: Config) -> dict[str, Any]:
         usual["eval"] = [usual_evaluator("nodes")]
     elif ogb or config.split is not None:
         usual["eval"] = [usual_evaluator("targets")]
+    elif config.positives not in ("views", "group"):
+        usual["eval"] = [usual_evaluator("groups")]
     if config.init is not None and encoder.get("name") == "auto":
         described = read_saved(config.init)[0].encoder
         encoder |= {"name": described.name, **(described.arguments or {})}
@@ -187,6 +189,9 @@ def _contradictions(config: Config) -> Iterator[str]:
         yield "`init` holds one encoder, and `towers` separate trains two; leave one of them out."
     if kind == "views":
         return
+    for name, unused in (("singles", config.singles == "views"), ("shuffle_window", config.shuffle_window is not None)):
+        if unused and (listed or config.batch_by or config.hard_negatives):
+            yield f"`{name}` has no effect on listed pairs, `batch_by` and `hard_negatives`; leave it out."
     if methods.facts(method).get("rows") == "nodes":
         yield f"`positives` {kind} pairs whole graphs, but method {method} contrasts nodes; use two_views."
     elif methods.facts(method).get("pairs") == "no":

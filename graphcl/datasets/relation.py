@@ -100,7 +100,15 @@ class Relation:
             negatives = torch.stack([own, negatives[1]])[:, own >= 0]
         weight = None if self.weight is None else self.weight[pairs]
         found = replace(self, query=self.query[pairs], target=self.target[pairs], weight=weight, negatives=negatives)
-        found.__dict__["_adjacency"] = self._adjacency
+        return self._kept(found)
+
+    def with_negatives(self, negatives: Tensor | None) -> Relation:
+        """Return the relation with other negatives, see `Relation`."""
+        return self._kept(replace(self, negatives=negatives))
+
+    def _kept(self, found: Relation) -> Relation:
+        """Return `found`, where all positives and components of this relation stay known."""
+        found.__dict__.update(_adjacency=self._adjacency, component=self.component)
         return found
 
 
@@ -153,6 +161,8 @@ def make_relation(
     columns = pairs if isinstance(pairs, Mapping) else _columns(pairs, what)
     if missing := [key for key in ("query", "target") if key not in columns]:
         raise InputError(f"{what} has no column {missing[0]!r}; its columns are {', '.join(map(str, columns))}.")
+    if len(lengths := {len(each) for each in columns.values()}) > 1:
+        raise InputError(f"{what}: the columns must have equal lengths, got {sorted(lengths)}.")
     of_query = _numbers(queries)
     of_target = of_query if targets is None else _numbers(targets)
     query, target = (

@@ -183,6 +183,16 @@ def column_scales(config: Config, dataset: GraphDataset, model: ContrastiveModel
     return {key: each for key, each in scales.items() if key == "x" or accepts(model.encoder, key)}
 
 
+def standardised(config: Config, dataset: GraphDataset, model: ContrastiveModel) -> GraphDataset:
+    """Return the data set, and its targets, with columns standardised for the encoder of each."""
+    scales, targets = column_scales(config, dataset, model), dataset.targets
+    found = dataset.standardised(scales)
+    if targets is not None:
+        own = column_scales(config, targets, model.target) if isinstance(model, TwoTowers) else scales
+        found.targets = targets.standardised(own)
+    return found
+
+
 def warn_of_columns(config: Config, dataset: GraphDataset) -> None:
     """Warn if columns of numbers differ in scale, judging by the first graphs, or if no column can be standardised."""
     if dataset.rows != "graphs":

@@ -190,11 +190,11 @@ def _truth(config: Config, dataset: GraphDataset, h: Any, seed: int, need: str |
 def offered(dataset: GraphDataset) -> set[str]:
     """Return what rows of `dataset` can be scored by, keys of `graphcl.evaluate.needs.NEEDS`."""
     found = {
-        "labels": dataset.labelled and dataset.benchmark is None,
+        "labels": dataset.labelled and dataset.benchmark is None and dataset.targets is None,
         "targets": dataset.benchmark is not None,
         "split": dataset.split is not None,
         "groups": dataset.groups is not None,
-        "copies": dataset.rows == "graphs",
+        "copies": dataset.rows == "graphs" and dataset.targets is None,
     }
     return {need for need, usable in found.items() if usable}
 
@@ -219,7 +219,9 @@ def with_usable_evaluation(config: Config, dataset: GraphDataset, copies: bool =
         return config
     needs = {name: need_of(name, dataset.rows, offered(dataset)) for name in config.eval}
     for name in (name for name, need in needs.items() if need is None):
-        if dataset.rows == "nodes":
+        if dataset.targets is not None:
+            why, fitting = f"is searched for graphs of {dataset.targets.name}", "groups"
+        elif dataset.rows == "nodes":
             why, fitting = "has no train_mask, val_mask and test_mask", "nodes"
         elif dataset.benchmark is not None:
             why, fitting = "is scored on its own split", "targets"

@@ -30,7 +30,7 @@ from graphcl.config.specs import complete_spec
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.distributed.batchnorm import synchronise
 from graphcl.evaluate import FoldScores
-from graphcl.experiment.build import column_scales, make_augmentations, make_method, make_model, training_loader
+from graphcl.experiment.build import make_augmentations, make_method, make_model, standardised, training_loader
 from graphcl.experiment.context import Context, Scores
 from graphcl.experiment.copies import with_copies
 from graphcl.experiment.mining import hard_negatives
@@ -93,7 +93,7 @@ def run_seed(
     context = context or Context()
     model = make_model(config, dataset, seed, encoder).to(device)
     if config.standardise_columns and not dataset.scales:
-        dataset = dataset.standardised(column_scales(config, dataset, model))
+        dataset = standardised(config, dataset, model)
     method = make_method(config, dataset, model, seed)
     first, second = make_augmentations(config)
     shard, order, generator = context.draws(method, seed, device)
@@ -121,6 +121,8 @@ def run_seed(
     context.on_embeddings("after", method, graphs, h[:n])
     scores = scored.score(h, lambda name: _trained_by(name, config, dataset, seed, device))
     context.on_scores(scores)
+    if dataset.targets is not None:  # without the labels of the targets
+        y = dataset._data.get("y")
     return SeedResult(model, history, h[:n], y, scores, scored.epoch_scores, context.clock.seconds)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -79,6 +82,10 @@ class ListedPairs(EpochBatches):
         check_shard(self.shard, self.batch_size, len(pairs), self.rows)
         self.relation, self.num_graphs = self.relation.of_pairs(pairs), len(pairs)
 
+    def __iter__(self) -> Iterator[Any]:
+        for queries, targets in self.draw():
+            yield queries.tolist(), targets.tolist()
+
     def draw(self) -> list[tuple[Tensor, Tensor]]:
         """Draw a new epoch and return this rank's batches, see `current`."""
         bounds = torch.tensor(self._bounds())
@@ -101,7 +108,7 @@ class ListedPairs(EpochBatches):
             if size < 2:
                 continue
             own = each[rank * size : (rank + 1) * size]
-            self.current.append((self.relation.query[own], torch.cat([self.relation.target[own], others[rank::ranks]])))
+            self.current.append((self.relation.query[own], torch.cat([self.relation.target[own], others])))
             self.ids.append(self.relation.component[self.relation.query[own]])
             if self.weights is not None and weight is not None:
                 self.weights.append(weight[own])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -34,7 +32,8 @@ def mine_hard_negatives(
       c_{im} \le \min(c_{ij} - \text{margin}, \; c_{ij} - \text{relative margin} \cdot |c_{ij}|) \}$$
 
     where $c_{im}$ is the cosine of query i and target m, j the target of the pair, and $P_i$ the known positives of i.
-    The margins leave out targets that are likely positives that nobody listed. A pair may have fewer than k.
+    The margins leave out targets that are likely positives that nobody listed; without margins there is no limit. A
+    pair may have fewer than k.
 
     Args:
         queries: embeddings of the queries `[num_queries, D]`.
@@ -84,7 +83,7 @@ def mine_hard_negatives(
         values, columns = scores.topk(min(k, len(candidates)), dim=1)
         row, place = (values > -torch.inf).nonzero(as_tuple=True)
         found.append(torch.stack([pairs[row], candidates[columns[row, place]]]))
-    return replace(relation, negatives=torch.cat(found, dim=1))
+    return relation.with_negatives(torch.cat(found, dim=1))
 
 
 def _known(relation: Relation, query: Tensor, candidates: Tensor) -> Tensor:

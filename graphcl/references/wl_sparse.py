@@ -103,7 +103,7 @@ def _pairs(dataset: GraphDataset, train: np.ndarray) -> EpochBatches:
     sampler: EpochBatches
     order = BATCH, True, torch.Generator().manual_seed(0)
     if dataset.relation is not None:
-        sampler = ListedPairs(dataset.relation, *order)
+        sampler = ListedPairs(dataset.relation.with_negatives(None), *order)
     else:
         assert dataset.groups is not None
         sampler = EpochPairs(dataset.groups, *order)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence, Sized
-from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -247,7 +246,7 @@ class Training:
                 raise InputError("the optimiser's state does not fit the weights")
         if (relation := self._relation()) is not None:
             sampler: Any = self.loader.batch_sampler  # type: ignore[attr-defined]
-            sampler.relation = replace(relation, negatives=state["negatives"])
+            sampler.relation = relation.with_negatives(state["negatives"])
         self.history = [Epoch(**each) for each in state["history"]]
         self.epoch, self.steps, unfinished = state["epoch"], state["steps"], state["unfinished"]
         self._done, self._earlier = unfinished["done"], (unfinished["losses"], unfinished["metrics"])

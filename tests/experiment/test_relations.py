@@ -11,7 +11,10 @@ from graphcl import GraphCL, InputError, load_dataset, load_encoder, make_config
 from graphcl.commands.embed import main
 from graphcl.datasets.pair_file import read_pairs, with_pairs
 from graphcl.datasets.synthetic import synthetic_pairs
+from graphcl.evaluate import Kernel
+from graphcl.evaluate.graphs.retrieval import _by_pairs
 from graphcl.evaluate.ranking import cosines, rank_pairs
+from graphcl.experiment import seed as seed_module
 from graphcl.experiment.parts import grouped_parts
 from graphcl.experiment.run_config import run
 from tests.datasets.graphs import one_line
@@ -196,3 +199,56 @@ def test_vectors_are_targets_and_both_roles_are_embedded(files, tmp_path):
         assert main(words) == 0
         with np.load(tmp_path / f"{role}.npz") as arrays:
             assert arrays["h"].shape == (N, 96)
+
+
+def test_settings_of_pairs_that_do_not_fit(files, tmp_path):
+    for others, line in (
+        ({"eval": ["svm"]}, "`eval` svm does not fit q, which is searched for graphs of t; pass --eval retrieval."),
+        ({"eval": ["instance"]}, "`eval` instance does not fit q, which is searched for graphs of t"),
+        ({"shuffle_window": 16}, "`shuffle_window` has no effect on listed pairs"),
+    ):
+        one_line(lambda others=others: run(settings(files, tmp_path, **others)), line)
+    run(settings(files, tmp_path, schedule="cosine"))
+    again = settings(files, tmp_path, schedule="cosine", epochs=4, resume=True)
+    one_line(lambda: run(again), "`schedule` or `warmup` fix the length of its training; start a new run with --init")
+    assert (tmp_path / "run" / "result.json").exists()
+    graphs = [graph(number, "q") for number in range(N)]
+    one_line(lambda: GraphCL(positives="none.csv").fit(graphs), "is a list of pairs; pass it to `fit` as `pairs`.")
+
+
+def test_targets_are_standardised_as_the_file_says(tmp_path):
+    sets = {kind: [graph(number, kind) for number in range(N)] for kind in "qt"}
+    for each in sets["t"]:
+        each.x = 50 * each.x + 100
+    given = {"towers": "separate", "standardise_columns": True, "epochs": 1, "batch_size": 8}
+    seen = []
+    original = seed_module.training_loader
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(seed_module, "training_loader", lambda *args: seen.append(args[1]) or original(*args))
+        model = GraphCL(**given).fit(sets["q"], pairs=[(i, i) for i in range(N)], targets=sets["t"])
+    (dataset,) = seen
+    assert dataset.targets._data.x.mean(0).abs().max() < 1e-3
+    assert model.description_.target.scales["x"][0][0] > 90
+
+
+def test_a_negative_column_and_a_bank_of_listed_pairs_run(files, tmp_path):
+    first = [i for i in range(N) if i // 4 % 2 == 0]  # pairs of one project each
+    rows = "".join(f"q{i},q{i + 4},q{(i + 20) % N}\n" for i in first) + "q1,q2,\n"
+    (tmp_path / "pairs.csv").write_text("query,target,negative\n" + rows)
+    given = {"targets": None, "towers": "shared", "positives": str(tmp_path / "pairs.csv")}
+    found = run(settings(files, tmp_path, **given))
+    assert {"wl_sparse", "hybrid"} <= set(found.scores["retrieval"])
+    (tmp_path / "plain.csv").write_text("\n".join(line.rpartition(",")[0] for line in ("query,target,", *rows.split())))
+    given["positives"] = str(tmp_path / "plain.csv")
+    run(settings(files, tmp_path, **given, method="memory_bank", out=str(tmp_path / "bank")))
+
+
+def test_a_positive_listed_in_the_other_direction_is_no_wrong_answer():
+    scores = torch.eye(4) * 0
+    scores[2, 1], scores[2, 3] = 0.9, 0.8  # 2 finds 1, listed as 1 -> 2, then 3, listed as 2 -> 3
+    kernel = Kernel(lambda _setting, _train: lambda one, two: scores[one][:, two], (0,), 4)
+    rows = np.arange(4)
+    split = {"train": rows[:0], "valid": rows, "test": rows}
+    rank = _by_pairs(kernel, torch.tensor([[0, 1, 2], [1, 2, 3]]), None, None)
+    found = rank(kernel.similarity(0, split["train"]), rows)
+    assert found.values["mrr"][found.queries.tolist().index(2)] == 1

@@ -56,7 +56,9 @@ def test_no_negative_of_a_batch_is_a_known_positive(pairs, shared, batch_size, p
     for batches in zip(*epochs, strict=True):
         queries = torch.cat([one for one, _ in batches]).tolist()
         targets = [each + shift for one, two in batches for each in two[: len(one)].tolist()]
-        negatives = [each + shift for one, two in batches for each in two[len(one) :].tolist()]
+        per_rank = [two[len(one) :].tolist() for one, two in batches]
+        assert all(each == per_rank[0] for each in per_rank)  # the negatives of the whole batch
+        negatives = [each + shift for each in per_rank[0]]
         ends = queries + targets + negatives
         assert len(set(ends)) == len(ends)
         for i, (query, target) in enumerate(zip(queries, targets, strict=True)):
@@ -77,6 +79,18 @@ def test_every_pair_occurs_if_none_conflict_and_places_stay_together():
     assert all((place[one].bincount(minlength=4) % 4 == 0).all() for one, _ in halves)
     sampler.restrict_to(torch.arange(0, 64, 2))
     assert sorted(torch.cat([one for one, _ in sampler.draw()]).tolist()) == list(range(0, 64, 2))
+
+
+def test_parts_and_other_negatives_keep_what_is_known():
+    relation = make_relation([(0, 1), (2, 3), (3, 0)], range(5)).of_pairs(torch.arange(2))
+    other = relation.with_negatives(torch.tensor([[0], [4]]))
+    for each in (relation, other):
+        assert each.positives(torch.tensor([0]))[1].tolist() == [1, 3]
+        assert each.component.tolist() == [0, 0, 0, 0, 1]
+    assert list(ListedPairs(make_relation([(0, 1), (2, 3)], range(4)), 2)) == [([0, 2], [1, 3])]
+    shards = [ListedPairs(make_relation({"query": range(8), "target": range(8, 16), "negative": [16] + [""] * 7},
+                                        range(17)), 8, shard=(rank, 2)).draw() for rank in range(2)]  # fmt: skip
+    assert [two[4:].tolist() for ((_, two),) in shards] == [[16], [16]]
 
 
 def test_a_known_negative_is_drawn_with_its_weighted_pair():
@@ -103,6 +117,7 @@ def test_a_star_of_pairs_is_refused():
         (["ab", ("a",)], r"pair 0 must be \(query, target\[, negative"),
         ([("a", "b", "c"), ("a", "c")], "a negative of pair 0 is a positive of its query"),
         ({"query": ["a", "b"]}, "has no column 'target'"),
+        ({"query": ["a", "b"], "target": ["c"]}, r"columns must have equal lengths, got \[1, 2\]"),
         ({"query": ["a", "b"], "target": ["b", "c"], "weight": [1, float("nan")]}, "weight of pair 1 must be a pos"),
     ],
 )

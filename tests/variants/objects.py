@@ -1,6 +1,7 @@
 """Variants of graphs as Python objects: networkx, PyG, matrices, ids, groups."""
 
 import io
+from importlib.util import find_spec
 
 import networkx as nx
 import numpy as np
@@ -91,7 +92,8 @@ def adjacency(rng, folder):
         n,
         sorted((i, j, [float(dense[i, j])]) for i, j in zip(*map(np.ndarray.tolist, np.nonzero(dense)), strict=True)),
     )
-    form = rng.choice(["numpy", "matrix", "array", "adj_t", "graphml", "gml", "json", "igraph", "networkx"])
+    forms = ["numpy", "matrix", "array", "adj_t", "graphml", "gml", "json", "networkx"]
+    form = rng.choice(forms + ["igraph"] * (find_spec("igraph") is not None))
     settings = {}
     if form == "numpy":
         source = np.asarray(dense, rng.choice([np.float16, np.float32, np.float64, ">f8"]), rng.choice("CF"))

@@ -197,6 +197,8 @@ def _by_pairs(kernel: Kernel, pairs: Tensor, targets: Tensor | None, place: Tens
     def rank(similarity: Similarity, rows: np.ndarray) -> QueryScores:
         part = torch.zeros(kernel.n, dtype=torch.bool).index_fill(0, torch.from_numpy(rows), True)
         own, among = pairs[:, part[pairs].all(dim=0)], candidates[part[candidates]]
+        back = own.flip(0)  # pairs are positives of each other, whichever is listed as the query
+        own = torch.cat([own, back[:, torch.isin(back[0], own[0])]], dim=1).unique(dim=1)
         return rank_pairs(similarity, own, among, itself=True, place=None if place is None else (place, place))
 
     return rank

@@ -135,6 +135,9 @@ class RunFolder:
         kept, wanted = make_config(self.result.get("config") or read_config(file)).model_dump(), config.model_dump()
         more = set(kept["seeds"]) < set(wanted["seeds"])
         longer = bool(self.finished) and kept["epochs"] < wanted["epochs"]
+        if longer and (wanted["steps"] is not None or wanted["schedule"] != "constant" or wanted["warmup"]):
+            why = "`steps`, `schedule` or `warmup` fix the length of its training; start a new run with --init"
+            raise InputError(f"{self.path} cannot train on, as {why}.")
         may_change = (*RUNTIME_SETTINGS, *["seeds"] * more, *["epochs"] * longer)
         if changed := differences(kept, wanted, may_change):
             seeds = " ".join(map(str, sorted({*kept["seeds"], *wanted["seeds"]})))
