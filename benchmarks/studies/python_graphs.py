@@ -4,17 +4,20 @@ A node is a node of the syntax tree, without docstrings, annotations and identif
 and comparisons are nodes of their own, constants have the type of their value.
 """
 
+import argparse
 import ast
+import dis
 import subprocess
 import sys
 import warnings
 import zipfile
 from collections import Counter
 from itertools import chain
+from pathlib import Path
 
 import torch
 from torch.nn.functional import one_hot
-from torch_geometric.data import Data
+from torch_geometric.data import Data, InMemoryDataset
 
 PACKAGES = {
     "train": {"sympy": ("1.4", "1.13.3"), "django": ("2.2", "5.1"), "dask": ("2.0.0", "2024.8.0"),
@@ -24,6 +27,8 @@ PACKAGES = {
              "jinja2": ("2.10", "3.1.4"), "babel": ("2.6.0", "2.16.0")},
 }  # fmt: skip
 """Part -> package -> old and new release."""
+BYTECODE = {"train": ("scrapy", "dask", "pylint"), "validation": ("werkzeug",), "test": ("jinja2", "babel", "pygments")}
+"""Part -> packages whose new release is compiled."""
 FEWEST, LARGEST = 20, 500
 """Nodes of a tree."""
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -73,8 +78,8 @@ def functions(node, prefix):
             yield from functions(child, f"{prefix}.{child.name}" if isinstance(child, ast.ClassDef) else prefix)
 
 
-def trees(wheel):
-    """Return qualified name -> tree of the functions of a wheel; names that occur twice and tests are left out."""
+def nodes_of(wheel):
+    """Return qualified name -> node and tree of the functions of a wheel, without tests and names that occur twice."""
     found, times = {}, Counter()
     with zipfile.ZipFile(wheel) as archive, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # invalid escapes in old code
@@ -86,8 +91,14 @@ def trees(wheel):
                     continue
                 for name, function in functions(module, file):
                     times[name] += 1
-                    found[name] = tree(function)
-    return {name: each for name, each in found.items() if times[name] == 1 and FEWEST <= len(each) <= LARGEST}
+                    found[name] = function
+    found = {name: (each, tree(each)) for name, each in found.items() if times[name] == 1}
+    return {name: each for name, each in found.items() if FEWEST <= len(each[1]) <= LARGEST}
+
+
+def trees(wheel):
+    """Return qualified name -> tree of the functions of a wheel."""
+    return {name: each for name, (_, each) in nodes_of(wheel).items()}
 
 
 def pairs_of(package, versions, cache):
@@ -147,3 +158,108 @@ def load(cache):
         edges = torch.cat([torch.stack([up[order], order]), siblings], 1)
         graphs.append(Data(x=x, edge_index=torch.cat([edges, edges.flip(0)], 1)))
     return graphs, rows[:, 1:].T
+
+
+def instructions(function):
+    """Return the nodes and edges of a function's bytecode: names of instructions, and pairs of their numbers.
+
+    Edges join an instruction and the next one, a jump and its target, and a constant that is code (a lambda, say) and
+    the first instruction of that code.
+    """
+    module = compile(ast.Module([function], []), "", "exec")
+    waiting = [(next(each for each in module.co_consts if getattr(each, "co_name", "") == function.name), None)]
+    names, edges = [], []
+    while waiting:
+        code, parent = waiting.pop()
+        found = [each for each in dis.get_instructions(code) if each.opname not in ("CACHE", "EXTENDED_ARG")]
+        place = {each.offset: len(names) + number for number, each in enumerate(found)}
+        edges += [(parent, len(names))] * (parent is not None)
+        for number, each in enumerate(found, len(names)):
+            if number + 1 < len(names) + len(found) and not each.opname.startswith(("RETURN", "RAISE", "JUMP_")):
+                edges.append((number, number + 1))
+            if each.opcode in dis.hasjrel and each.argval in place:
+                edges.append((number, place[each.argval]))
+            if hasattr(each.argval, "co_code"):
+                waiting.append((each.argval, number))
+        names += [each.opname for each in found]
+    return tuple(names), tuple(edges)
+
+
+def graphs_of(sides):
+    """Return graphs with one-hot labels, of `(names, edges)`; edges are used in both directions."""
+    numbers = {name: number for number, name in enumerate(sorted(set(chain(*(names for names, _ in sides)))))}
+    found = []
+    for names, edges in sides:
+        edges = torch.tensor(edges, dtype=torch.long).reshape(-1, 2).T
+        x = one_hot(torch.tensor([numbers[name] for name in names]), len(numbers)).to(torch.uint8)
+        found.append(Data(x=x, edge_index=torch.cat([edges, edges.flip(0)], 1).unique(dim=1)))
+    return found
+
+
+def with_siblings(nodes):
+    """Return the names of a tree's nodes, and its edges: parent and child, and a child and the next one."""
+    last, edges = {}, []
+    for number, (_, parent) in enumerate(nodes[1:], 1):
+        edges.append((parent, number))
+        if parent in last:
+            edges.append((last[parent], number))
+        last[parent] = number
+    return tuple(name for name, _ in nodes), tuple(edges)
+
+
+def write_bytecode(cache, folder):
+    """Write the functions of the new releases as `source.pt` and `bytecode.pt`, and `bytecode.csv` of their pairs.
+
+    Functions whose tree or bytecode occurred before are left out.
+    """
+    rows, seen = [], set()
+    for part in ("test", "validation", "train"):  # a function in two parts stays in the first
+        for package in BYTECODE[part]:
+            version = PACKAGES[part][package][1]
+            for name, (function, source) in nodes_of(fetch(package, version, cache)).items():
+                code = instructions(function)
+                if seen.isdisjoint((source, code)):
+                    rows.append((f"{package}/{name}", package, part, with_siblings(source), code))
+                seen.update((source, code))
+    ids, packages, parts, *sides = zip(*rows, strict=True)
+    for file, side in zip(("source", "bytecode"), sides, strict=True):
+        graphs = graphs_of(side)
+        for graph, *about in zip(graphs, ids, packages, parts, strict=True):
+            graph.id, graph.project, graph.part = about
+        InMemoryDataset.save(graphs, folder / f"{file}.pt")
+    write_pairs(folder / "bytecode.csv", zip(ids, ids, strict=True))
+
+
+def write_pairs(path, pairs):
+    """Write a table of pairs of ids."""
+    path.write_text("query,target\n" + "".join(f"{query},{target}\n" for query, target in pairs))
+
+
+def write_releases(cache, folder):
+    """Write the trees of both releases as `old.pt` and `new.pt`, and `releases.csv` of their pairs."""
+    graphs, (package, group, release) = load(cache)
+    about = [(name, part) for part, some in PACKAGES.items() for name in some]
+    sides = [], []
+    for number, graph in enumerate(graphs):
+        graph.x, graph.id = graph.x.to(torch.uint8), f"{about[package[number]][0]}-{number}"
+        graph.project, graph.part = about[package[number]]
+        sides[release[number]].append(graph)
+    for file, side in zip(("old", "new"), sides, strict=True):
+        InMemoryDataset.save(side, folder / f"{file}.pt")
+    first = [number for number in range(len(graphs)) if group[number] >= 0 and release[number] == 0]
+    write_pairs(folder / "releases.csv", ((graphs[i].id, graphs[i + 1].id) for i in first))
+
+
+def main():
+    """Write the data sets of both studies into a folder."""
+    parser = argparse.ArgumentParser(prog="python benchmarks/studies/python_graphs.py")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--cache", type=Path, default=Path.home() / ".cache/graphcl/python_functions")
+    given = parser.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    write_bytecode(given.cache, given.folder)
+    write_releases(given.cache, given.folder)
+
+
+if __name__ == "__main__":
+    main()

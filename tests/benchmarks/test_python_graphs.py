@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from graphcl import load_dataset
+
 BODY = "\n    ".join(f"if values[{i}] > {i}: total += values[{i}]" for i in range(3))
 SAME = f"def same(values):\n    {BODY}\n"
 
@@ -89,3 +91,38 @@ def test_late_interaction_orders_the_first_candidates(graphs):
         others = [i for i in first[query].argsort(descending=True).tolist() if i != query]
         expected = sorted(others[:2], key=lambda i: -table[query, i]) + others[2:]
         assert [i for i in scores[query].argsort(descending=True).tolist() if i != query] == expected
+
+
+def test_bytecode_follows_jumps_and_code_in_constants(graphs):
+    def flow(text):
+        names, edges = graphs.instructions(ast.parse(text).body[0])
+        return names, [sorted(b for a, b in edges if a == i) for i in range(len(names))]
+
+    names, after = flow("def f(x):\n    if x:\n        return x + 1\n    return 2")
+    for i, name in enumerate(names):
+        jump = "JUMP" in name
+        assert len(after[i]) == (0 if name.startswith("RETURN") else 1 + jump), name
+        assert after[i][:1] in ([], [i + 1])
+    assert sum("JUMP" in name for name in names) == 1
+
+    names, after = flow("def f(x):\n    return lambda: x")
+    assert sum(name.startswith("RETURN_") for name in names) == 2
+    outer = next(i for i, name in enumerate(names) if name == "LOAD_CONST")
+    assert len(after[outer]) == 2  # the next instruction and the first of the lambda
+
+
+def test_source_and_bytecode_of_a_function_are_a_pair(graphs, monkeypatch, tmp_path):
+    for package in ("one", "two"):
+        (tmp_path / f"{package}-2").mkdir()
+        with zipfile.ZipFile(tmp_path / f"{package}-2" / "a.whl", "w") as archive:
+            more = "    return -total\n" if package == "one" else "    return 1, total\n"
+            archive.writestr("m.py", f"{SAME}{more}" + f"class A:\n  def f(values):\n    {BODY}\n    return values\n")
+    monkeypatch.setattr(graphs, "PACKAGES", {"train": {"one": (1, 2)}, "validation": {}, "test": {"two": (1, 2)}})
+    monkeypatch.setattr(graphs, "BYTECODE", {"train": ["one"], "validation": [], "test": ["two"]})
+    graphs.write_bytecode(tmp_path, tmp_path)
+    pairs = (tmp_path / "bytecode.csv").read_text().split()
+    assert len(pairs) == len(set(pairs)) == 4  # `A.f` of `two` only, as training functions of other parts are left out
+    source, code = (load_dataset(tmp_path / f"{name}.pt") for name in ("source", "bytecode"))
+    assert [each.part for each in source] == [each.part for each in code] == ["test", "test", "train"]
+    assert pairs[1:] == [f"{each},{each}" for each in source.ids.tolist()]
+    assert source.num_features != code.num_features
