@@ -52,6 +52,8 @@ SHAPES = {
 class Generated(InMemoryDataset):
     """Graphs in memory, collated as in PyG."""
 
+    relation = None
+
     def __init__(self, data: Data, slices: dict[str, torch.Tensor]) -> None:
         super().__init__()
         self._data, self.slices = data, slices
