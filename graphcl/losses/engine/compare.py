@@ -28,7 +28,7 @@ from graphcl.distributed import ranks
 from graphcl.errors import InputError, InputTypeError
 from graphcl.losses.engine.base import Comparison, Mask, Pairs, Row, Similarity, similarities
 from graphcl.losses.engine.checks import check_finite, check_ids, check_queue, check_rows, check_views
-from graphcl.losses.engine.dense import DensePairs, off_diagonal
+from graphcl.losses.engine.dense import DensePairs
 from graphcl.losses.engine.tiled import TiledPairs, tiles
 from graphcl.losses.engine.unit import at_least_float32, normalize, normalize_all
 
@@ -176,36 +176,6 @@ def explicit(
         else:
             value = torch.einsum("ad,amd->am", a, n)
         return DensePairs(comparison, Row(value))
-
-
-@checked
-def scored(scores: Tensor, symmetric: bool = True) -> Pairs:
-    """Return the `Pairs` of a matrix of similarities, for `terms` of a loss that looks at similarities only.
-
-    Row i and column i are a positive pair, all other columns are negatives of row i. It serves similarities that are
-    not those of two vectors, such as late interaction, the best matches of two graphs' nodes.
-
-    Args:
-        scores: similarities of N graphs with their N partners, `[N, N]`, floating point.
-        symmetric: whether the columns are anchors too, after the rows: 2N in all.
-
-    Raises:
-        InputError: `scores` is not `[N, N]` with N of at least 2.
-
-    Example:
-        >>> from graphcl.losses import infonce
-        >>> infonce.terms(scored(torch.eye(3)), temperature=1.0).shape
-        torch.Size([6])
-    """
-    if scores.dim() != 2 or scores.size(0) != scores.size(1) or len(scores) < 2 or not scores.is_floating_point():
-        raise InputError(f"`scores` must be [N, N] of floating point, N >= 2, got {list(scores.shape)} {scores.dtype}.")
-    with torch.autocast(scores.device.type, enabled=False):
-        value = at_least_float32(scores)
-        anchors = [value, value.T] if symmetric else [value]
-        positive = value.diagonal()[:, None]  # of width 1, so that the positive's product with 1 is its similarity
-        # losses take cosines; the sets are never compared, as the similarities are given
-        comparison = Comparison((positive, torch.ones_like(positive)), ((),) * len(anchors))
-        return DensePairs(comparison, Row(torch.cat([off_diagonal(each) for each in anchors])))
 
 
 def _rows_of_others(comparison: Comparison) -> dict[int, Tensor]:
