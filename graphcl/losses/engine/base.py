@@ -178,10 +178,6 @@ class Pairs(ABC):
         """
 
     @abstractmethod
-    def moments(self) -> tuple[Tensor, Tensor]:
-        """Return mean and population variance of each anchor's similarities to its negatives, `[A]` each."""
-
-    @abstractmethod
     def rows(self, function: RowFunction, *per_anchor: Tensor) -> Tensor:
         """Apply `function(row, *per_anchor) -> [T]` to chunks of T anchors and return the results, `[A]`.
 
@@ -191,6 +187,11 @@ class Pairs(ABC):
             function: reduction of the chunk's `Row` and of the chunk's entries of each tensor in `per_anchor`.
             *per_anchor: tensors with one entry per anchor, `[A]`.
         """
+
+    def moments(self) -> tuple[Tensor, Tensor]:
+        """Return mean and population variance of each anchor's similarities to its negatives, `[A]` each."""
+        mean = self.rows(lambda row: row.mean(row.value))
+        return mean, self.rows(lambda row, mean: row.mean((row.value - mean[:, None]).square()), mean)
 
 
 def similarities(x: Tensor, y: Tensor, similarity: Similarity) -> Tensor:
