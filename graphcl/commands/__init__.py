@@ -11,6 +11,5 @@ COMMANDS = {
     "show": "redraw the report of a run",
     "export": "write a trained encoder as ONNX or pt2, to run without this library",
     "pack": "write a data set to disk, for memory-mapping",
-    "completion": "print a script for tab completion in bash, zsh or tcsh",
 }
 """Command -> summary, in the order of `graphcl --help`."""
