@@ -1,6 +1,5 @@
 """Test the command line `graphcl.run`: files of a run, output, and error messages."""
 
-import csv
 import functools
 import io
 import json
@@ -65,7 +64,7 @@ def test_a_run_keeps_everything(go):
     assert (code, err) == (0, "")
     assert sorted(path.name for path in out.iterdir() if path.name != ".lock") == [
         "card.md", "checkpoints",
-        "config.yaml", "data.json", "embeddings.npz", "encoder.pt", "metrics.csv", "metrics.jsonl", "report.html",
+        "config.yaml", "data.json", "embeddings.npz", "encoder.pt", "metrics.jsonl", "report.html",
         "report.npz",
         "result.json",
     ]  # fmt: skip
@@ -73,9 +72,6 @@ def test_a_run_keeps_everything(go):
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert [(line["seed"], line["epoch"]) for line in lines] == [(0, 1), (0, 2), (1, 1), (1, 2)]
     assert all(np.isfinite([line["loss"], line["alignment"], line["uniformity"]]).all() for line in lines)
-    with (out / "metrics.csv").open(newline="") as file:
-        table = list(csv.DictReader(file))
-    assert [{key: float(value) for key, value in row.items()} for row in table] == lines
 
     result = json.loads((out / "result.json").read_text())
     assert result["config"]["loss"]["mu"] == 0.5
