@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -23,7 +24,8 @@ from graphcl.experiment.parts import grouped_parts, places, training_graphs
 from graphcl.loaders.loader import make_loader
 from graphcl.loaders.order import EpochBatches
 from graphcl.models.calibrate import calibrate
-from graphcl.models.contrastive import ContrastiveModel
+from graphcl.models.contrastive import ContrastiveModel, Role
+from graphcl.models.towers import TwoTowers
 from graphcl.references.rows import Inputs, Row, compute_rows, is_scored_by, row_labels
 from graphcl.registry import evaluators
 from graphcl.training.epoch import Epoch
@@ -105,17 +107,27 @@ def calibrated(
 ) -> ContrastiveModel:
     """Return a copy of `model` with BatchNorm statistics recomputed over all graphs that the run trains on.
 
-    The batches are shuffled. A loader `like` of the data set shares its tensors, see `make_loader`.
+    The batches are shuffled. Each of two encoders gets the statistics of its role; one encoder those of queries and
+    targets. A loader `like` of the data set shares its tensors, see `make_loader`.
     """
     order = torch.Generator().manual_seed(_CALIBRATION_SEED + seed)
     device = next(model.parameters()).device
-    # `calibrate` weights all batches equally, so a last batch of a few graphs would distort the statistics
-    graphs = training_graphs(config, dataset)
-    n = len(dataset) if graphs is None else len(graphs)
-    size = math.ceil(n / math.ceil(n / EMBED_BATCH))
-    sampler = EpochBatches(len(dataset), size, True, order, config.shuffle_window)
-    loader = make_loader(dataset, device=device, like=like, batch_sampler=sampler)
-    return calibrate(model, restricted(loader, graphs))
+
+    def batches(of: GraphDataset, role: Role, like: object = None) -> Any:
+        # `calibrate` weights all batches equally, so a last batch of a few graphs would distort the statistics
+        graphs = training_graphs(config, dataset, role)
+        n = len(of) if graphs is None else len(graphs)
+        size = math.ceil(n / math.ceil(n / EMBED_BATCH))
+        sampler = EpochBatches(len(of), size, True, order, config.shuffle_window)
+        return restricted(make_loader(of, device=device, like=like, batch_sampler=sampler), graphs)
+
+    queries = batches(dataset, "query", like)
+    if isinstance(model, TwoTowers):
+        found = cast(TwoTowers, calibrate(model, queries))
+        found.target = calibrate(model.target, batches(dataset.targets or dataset, "target"))
+        return found
+    targets = () if dataset.targets is None else batches(dataset.targets, "target")
+    return calibrate(model, itertools.chain(queries, targets))
 
 
 def score_rows(config: Config, dataset: GraphDataset, rows: Mapping[str, Row], seed: int, context: Context) -> Scores:

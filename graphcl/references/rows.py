@@ -73,7 +73,7 @@ class Inputs:
             "smiles": bool(self.smiles),
             "columns": self.dataset.targets is None or self.dataset.num_features == self.dataset.targets.num_features,
             "groups": self.parts is not None,
-            "batchnorm": self.dataset.targets is None and has_batchnorm(self.model.encoder),
+            "batchnorm": has_batchnorm(self.model.encoder),
             "init": self.untrained is not None,
             "trained": self.trained is not None,
         }
