@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import itertools
 import math
+import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, cast
 
@@ -33,6 +34,8 @@ from graphcl.training.loop import embed
 
 EMBED_BATCH = 1024
 """Graphs in a batch when embedding."""
+_SHORT = 10.0
+"""Seconds of scoring that need no forecast."""
 _CALIBRATION_SEED = 2**40 + 2**20
 """Added to a run's seed, so that calibration and training shuffle with different random numbers."""
 
@@ -137,15 +140,50 @@ def score_rows(config: Config, dataset: GraphDataset, rows: Mapping[str, Row], s
     copies scores these only. `context` holds the number of threads of the evaluators, `workers`, and `on_fold`, which
     is called after every inner fold.
     """
-    found: Scores = {}
-    for name in config.eval if rows and is_scored(config, dataset) else ():
-        found[name] = {}
-        for row, h in rows.items():
-            copied = isinstance(h, Tensor) and len(h) > dataset.num_rows
-            if is_scored_by(row, evaluators.fact(name, "task")) and (copied or not is_by_copies(name)):
-                report = None if context.on_fold is None else functools.partial(context.on_fold, f"{name}, {row}")
-                found[name][row] = score(config, name, h, dataset, seed, context.workers, report)
+    found: Scores = {name: {} for name in (config.eval if rows and is_scored(config, dataset) else ())}
+    pairs = []
+    for name, (row, h) in itertools.product(found, rows.items()):
+        copied = isinstance(h, Tensor) and len(h) > dataset.num_rows
+        if is_scored_by(row, evaluators.fact(name, "task")) and (copied or not is_by_copies(name)):
+            pairs.append((name, row, h))
+    forecast = _Forecast(context, sum(_num_folds(config, name) for name, _, _ in pairs))
+    for name, row, h in pairs:
+        report = forecast.reporting(f"{name}, {row}")
+        found[name][row] = score(config, name, h, dataset, seed, context.workers, report)
+        report(count := _num_folds(config, name), count)
     return found
+
+
+def _num_folds(config: Config, name: str) -> int:
+    """Return the number of inner folds by which an evaluator scores a row; 1 if it has none."""
+    return config.evaluation.folds * config.evaluation.inner_folds if takes(name, "folds") else 1
+
+
+class _Forecast:
+    """Tell the context once if all rows, `total` inner folds, will take longer to score than training took.
+
+    The time is that of the first folds.
+    """
+
+    def __init__(self, context: Context, total: int) -> None:
+        self._context, self._total, self._start, self._told = context, total, time.perf_counter(), False
+        self._done: dict[str, int] = {}
+
+    def reporting(self, row: str) -> Callable[[int, int], None]:
+        """Return a function that is called with the finished and the total number of inner folds of a row."""
+
+        def report(done: int, total: int) -> None:
+            if self._context.on_fold is not None:
+                self._context.on_fold(row, done, total)
+            self._done[row] = done
+            if finished := sum(self._done.values()):
+                expected = (time.perf_counter() - self._start) / finished * self._total
+                trained = self._context.clock.seconds.get("train", math.inf)
+                if not self._told and expected > max(trained, _SHORT):
+                    self._told = True
+                    self._context.on_slow_scoring(expected, trained)
+
+        return report
 
 
 def score(
@@ -168,7 +206,7 @@ def score(
     given = {"seed": seed, "workers": workers, "on_fold": on_fold, **config.evaluation.model_dump()}
     given |= _truth(config, dataset, h, seed, need)
     if on_fold is not None:  # show the row before its first fold ends
-        on_fold(0, config.evaluation.folds * config.evaluation.inner_folds if takes(name, "folds") else 1)
+        on_fold(0, _num_folds(config, name))
     rows = h if isinstance(h, Kernel) else h[: dataset.num_rows]
     found = evaluators[name](rows, **{key: each for key, each in given.items() if takes(name, key)})
     if not isinstance(found, FoldScores):
@@ -213,6 +251,8 @@ def offered(dataset: GraphDataset) -> set[str]:
 
 def is_scored(config: Config, dataset: GraphDataset) -> bool:
     """Return whether rows can be scored: by classes, a benchmark's targets, or as one of the evaluators can."""
+    if not config.eval:
+        return False
     return dataset.scored or any(need_of(name, dataset.rows, offered(dataset)) for name in config.eval)
 
 
