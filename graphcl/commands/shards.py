@@ -25,7 +25,8 @@ from graphcl.errors import InputError
 from graphcl.registry import import_files
 from graphcl.system.files import read_json, remove_partial, write_text, write_whole
 from graphcl.system.optional import optional
-from graphcl.system.processes import completed, make_executor, worker_device
+from graphcl.system.processes import completed, executing, worker_device
+from graphcl.system.progress import progress
 
 MANIFEST = "_manifest.json"
 """Readers of Parquet sets skip names with an underscore."""
@@ -70,15 +71,16 @@ def embed_shards(settings: Embed) -> str:
         ]
         mine = missing[ranks.rank :: ranks.size]
         if settings.many and ranks.size == 1:
-            executor = make_executor(settings.executor, min(settings.workers, max(1, len(mine))))
-            try:
-                for _ in completed(write_shard, mine, executor):
-                    pass
-            finally:
-                executor.shutdown(wait=False)
+            workers = min(settings.workers, max(1, len(mine)))
+            total = sum(each.stop - each.start for each in mine)
+            with executing(settings.executor, workers) as executor, progress("embedding", total) as update:
+                for shard, _ in completed(write_shard, mine, executor):
+                    update(shard.stop - shard.start)
         else:
-            for each in mine:
-                _write(each, opened)
+            with progress("shards", len(mine), "shard") as update:
+                for each in mine:
+                    _write(each, opened)
+                    update(1)
         ranks.barrier()
         if not ranks.is_main:
             return ""

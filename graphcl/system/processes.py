@@ -121,6 +121,18 @@ def make_executor(name: str, workers: int) -> Executor:
     return make(workers)
 
 
+@contextlib.contextmanager
+def executing(name: str, workers: int) -> Iterator[Executor]:
+    """Yield the executor called `name`, see `make_executor`, and end its processes, or the connection to them."""
+    executor = make_executor(name, workers)
+    try:
+        yield executor
+    finally:
+        executor.shutdown(wait=False)
+        if (client := getattr(executor, "_client", None)) is not None:  # Dask's
+            client.close()
+
+
 def completed(function: Callable[[T], R], tasks: Iterable[T], executor: Executor) -> Iterator[tuple[T, R]]:
     """Yield each task and its result when it is complete; a task whose worker died is run again.
 
