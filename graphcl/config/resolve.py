@@ -172,10 +172,10 @@ def _contradictions(config: Config) -> Iterator[str]:
     loss, method, negatives = config.loss["name"], config.method["name"], config.loss.get("negatives")
     known = losses.arguments(loss)
     queue = (negatives or known.defaults.get("negatives")) == "queue"
-    if "labels" in known.tensors:
+    if "labels" in known.tensors and (config.positives == "views" or method != "two_views"):
         yield (
             f"`loss` {loss} trains on the labels of all graphs, also of the test folds, so its score would be invalid; "
-            "use it from Python, on training graphs only."
+            "use method two_views with pairs as `positives`, or Python, on training graphs only."
         )
     elif queue and method not in ("infograph", "memory_bank", "moco"):
         yield f"`loss.negatives` queue needs a method with a queue, not {method}; use `--method moco`."

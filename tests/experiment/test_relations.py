@@ -189,6 +189,22 @@ def test_the_estimator_has_roles(files, tmp_path):
         one_line(call, line)
 
 
+def test_supcon_takes_several_targets_of_a_query():
+    """A loss of several positives learns from each of them: both targets become nearer than others."""
+    sets = {kind: [graph(number, kind) for number in range(N)] for kind in "qt"}
+    for each in (*sets["q"], *sets["t"]):
+        del each.project
+    pairs = [(f"q{i - i % 2}", f"t{i}") for i in range(N)]
+    model = GraphCL(towers="separate", loss="supcon", epochs=20, batch_size=16)
+    model.fit(sets["q"], pairs=pairs, targets=sets["t"])
+    h, other = (
+        torch.nn.functional.normalize(torch.as_tensor(model.transform(sets[kind], role=role)))
+        for kind, role in (("q", "query"), ("t", "target"))
+    )
+    nearest = (h[::2] @ other.T).topk(2, dim=1).indices
+    assert float((nearest // 2 == torch.arange(N // 2)[:, None]).float().mean()) > 0.3  # by chance 0.03
+
+
 def test_settings_that_contradict_each_other(files):
     lone = {key: value for key, value in files.items() if key != "positives"}
     for given, line in (
