@@ -7,7 +7,7 @@ import io
 import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Literal
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -38,7 +38,8 @@ class Embed(Hardware, Place, Table, Imports):
     dataset: DatasetName
     out: Annotated[str, Field(title="FILE")]
     """new file: .npz with h [n, H], id [n] and y if the graphs have labels; or .csv, or .parquet, with the columns id,
-    y, h0, h1, ... (pip install "graphcl[parquet]")"""
+    y, h0, h1, ... (pip install "graphcl[parquet]"); sparse rows: .npz for scipy.sparse.load_npz, or .parquet with
+    indices and values"""
     force: Force = False
     seed: EncoderSeed = None
     role: Literal["query", "target"] = "query"
@@ -48,8 +49,9 @@ class Embed(Hardware, Place, Table, Imports):
 
 COMMAND = Command("graphcl embed ENCODER --dataset NAME --out FILE [--KEY VALUE ...]", Embed, positional="encoder")
 
-Block = dict[str, np.ndarray]
-"""Rows of a batch of B graphs: `id [B]`, embeddings `h [B, H]`, and if given, `y [B]` or `[B, T]` and `group [B]`."""
+Block = dict[str, Any]
+"""Rows of a batch of B graphs: `id [B]`, embeddings `h [B, H]`, and if given, `y [B]` or `[B, T]` and `group [B]`.
+Of a sparse encoder, h is a `SparseRows`."""
 _GROUP_ROWS = 16_384
 """Minimum number of rows in each row group of a Parquet file, except the last."""
 
@@ -65,8 +67,8 @@ def embed(settings: Embed) -> str:
     from graphcl.experiment.build import pick_device
     from graphcl.experiment.encoder_input import load_for
     from graphcl.loaders.loader import make_loader
-    from graphcl.models.nodes import MODELS
     from graphcl.models.saved import read_encoder
+    from graphcl.models.sparse import model_of
 
     suffix = Path(settings.out).suffix
     if suffix not in WRITERS:
@@ -81,10 +83,14 @@ def embed(settings: Embed) -> str:
     dataset = load_for(description, settings.dataset, settings.data_root, settings.mirror, **molecules)
     names = new_file(out.with_suffix(".invalid.csv"), settings.force) if dataset.invalid else out
     loader = make_loader(dataset, settings.batch_size, device=device)
-    model = MODELS[dataset.rows](encoder.to(device), projector="none")
+    model = model_of(encoder.to(device), dataset.rows, projector="none")
     blocks = _blocks(model, loader, dataset)
-    write_whole(out, lambda file: WRITERS[suffix](file, blocks, dataset.num_rows, description.out_channels))
-    numbers = f"{description.out_channels} numbers per {dataset.rows[:-1]}"
+    writers, numbers = WRITERS, f"{description.out_channels} numbers per {dataset.rows[:-1]}"
+    if model.sparse:
+        writers, numbers = SPARSE_WRITERS, "sparse rows"
+        if suffix not in writers:
+            raise InputError(f"`out` must end in .npz or .parquet for sparse rows, got {settings.out!r}.")
+    write_whole(out, lambda file: writers[suffix](file, blocks, dataset.num_rows, description.out_channels))
     invalid = write_invalid(dataset.invalid, names)
     return f"{dataset}, features: {dataset.features}; {numbers} in {out}{invalid}"
 
@@ -96,6 +102,7 @@ def _blocks(model: nn.Module, loader: Iterable[Batch], dataset: GraphDataset) ->
     """Yield ids, labels, groups and embeddings of each batch of a loader in the order of the data set."""
     from torch import Tensor
 
+    from graphcl.sparse.rows import SparseRows
     from graphcl.training.loop import embed_batches
 
     done, ids = 0, dataset.ids
@@ -108,7 +115,7 @@ def _blocks(model: nn.Module, loader: Iterable[Batch], dataset: GraphDataset) ->
             block["y"] = y if classes is None else classes[y]
         if isinstance(group := batch.get("group"), Tensor) and len(group) == n:
             block["group"] = group.cpu().numpy()
-        yield block | {"h": h.cpu().numpy()}
+        yield block | {"h": h.cpu() if isinstance(h, SparseRows) else h.cpu().numpy()}
         done += n
 
 
@@ -134,13 +141,16 @@ def write_npz(file: IO[bytes], blocks: Iterator[Block], num_graphs: int, width: 
 
 
 def write_parquet(file: IO[bytes], blocks: Iterator[Block], num_graphs: int, width: int) -> None:
-    """Write a Parquet file with the columns id, y (or y0, y1, ...), h0, h1, ...; arguments as for `write_npz`."""
+    """Write a Parquet file with the columns id, y (or y0, y1, ...), h0, h1, ...; arguments as for `write_npz`.
+
+    Sparse rows are lists: `indices`, the 64-bit numbers of the columns, and `values`.
+    """
     import pyarrow
     from pyarrow.parquet import ParquetWriter
 
     writer = None
     for group in _groups(blocks):
-        table = pyarrow.table({name: pyarrow.array(values) for name, values in _columns(group).items()})
+        table = pyarrow.table({name: pyarrow.array(values) for name, values in _columns(group).items()} | _lists(group))
         writer = writer or ParquetWriter(file, table.schema)
         writer.write_table(table)
     if writer is not None:
@@ -159,16 +169,42 @@ def write_csv(file: IO[bytes], blocks: Iterator[Block], num_graphs: int, width: 
     lines.detach()
 
 
+def write_sparse_npz(file: IO[bytes], blocks: Iterator[Block], num_graphs: int, width: int) -> None:
+    """Write an .npz file for `scipy.sparse.load_npz` that also holds the number `column` of each column, ids and `y`.
+
+    All rows are kept in memory; the other arguments are not used.
+    """
+    from graphcl.datasets.texts import id_arrays
+
+    arrays = _joined(list(blocks))
+    matrix, column = arrays.pop("h").scipy()
+    parts = {name: getattr(matrix, name) for name in ("data", "indices", "indptr", "shape")}
+    parts |= {"format": b"csr", "column": column, **id_arrays(arrays.pop("id")), **arrays}
+    np.savez(file, **parts)
+
+
 WRITERS = {".npz": write_npz, ".parquet": write_parquet, ".csv": write_csv}
 """File name suffix -> function that writes the format."""
+SPARSE_WRITERS = {".npz": write_sparse_npz, ".parquet": write_parquet}
+"""The same for sparse rows."""
 
 
 def _columns(block: Block) -> Block:
     """Return the columns of a block, with one column for each column of a matrix."""
     columns: Block = {}
-    for name, values in block.items():
+    for name, values in ((name, values) for name, values in block.items() if isinstance(values, np.ndarray)):
         columns |= {name: values} if values.ndim == 1 else {f"{name}{i}": each for i, each in enumerate(values.T)}
     return columns
+
+
+def _lists(block: Block) -> dict[str, Any]:
+    """Return the columns of lists for the sparse rows of a block; none for dense rows."""
+    if isinstance(h := block["h"], np.ndarray):
+        return {}
+    from pyarrow import LargeListArray
+
+    lists = {"indices": h.column, "values": h.value}
+    return {name: LargeListArray.from_arrays(h.ptr.numpy(), each.numpy()) for name, each in lists.items()}
 
 
 def _groups(blocks: Iterator[Block]) -> Iterator[Block]:
@@ -185,4 +221,8 @@ def _groups(blocks: Iterator[Block]) -> Iterator[Block]:
 
 def _joined(blocks: list[Block]) -> Block:
     names = [name for name in blocks[0] if all(name in block for block in blocks)]
-    return {name: np.concatenate([block[name] for block in blocks]) for name in names}
+    return {name: _cat([block[name] for block in blocks]) for name in names}
+
+
+def _cat(parts: list[Any]) -> Any:
+    return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else type(parts[0]).cat(parts)
