@@ -156,7 +156,10 @@ def _unused(config: Config) -> Iterator[tuple[str, str]]:
     method, negatives = config.method["name"], config.loss.get("negatives")
     known = [name for name in config.eval if name in evaluators]
     if config.evaluation.scale and not any("scale" in evaluators.arguments(each).defaults for each in known):
-        yield "evaluation.scale", f"`evaluation.scale` has no effect without svm, got `eval` {', '.join(config.eval)}."
+        yield (
+            "evaluation.scale",
+            f"`evaluation.scale` has no effect without svm, got `eval` {', '.join(config.eval) or 'none'}.",
+        )
     if method == "memory_bank" and negatives not in (None, "queue"):
         line = f"`loss.negatives` {negatives} has no effect with method memory_bank, whose negatives are the bank's."
         yield "loss.negatives", line

@@ -108,10 +108,19 @@ def make_model(
     return model
 
 
-def count_patterns(config: Config, dataset: GraphDataset, model: ContrastiveModel) -> None:
-    """Let a sparse encoder count the patterns of the training graphs, unless it has those of another training."""
-    if not isinstance(model, SparseModel) or len(model.encoder.column):
-        return
+def prepared(config: Config, dataset: GraphDataset, model: ContrastiveModel) -> GraphDataset:
+    """Return the data set, with standardised columns if a setting asks for it.
+
+    A sparse encoder counts the patterns of the training graphs, unless it has those of an earlier training.
+    """
+    if config.standardise_columns and not dataset.scales:
+        dataset = standardised(config, dataset, model)
+    if isinstance(model, SparseModel) and not len(model.encoder.column):
+        _count_patterns(config, dataset, model)
+    return dataset
+
+
+def _count_patterns(config: Config, dataset: GraphDataset, model: SparseModel) -> None:
     relation = pairs_of(config, dataset)
     group = dataset.groups if relation is None else relation.component
     assert group is not None

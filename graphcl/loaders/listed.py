@@ -45,7 +45,6 @@ class ListedPairs(EpochBatches):
         current: this rank's batches of the current epoch, `(queries [B], targets [B + M])`; the last M targets are
             negatives.
         ids: the component of each pair, index tensors `[B]`, see `Relation`.
-        weights: the weight of each pair, `[B]` per batch; None without weights.
 
     Raises:
         InputError: no two pairs can share a batch, `place_share` is out of range, or see `EpochBatches`.
@@ -57,7 +56,6 @@ class ListedPairs(EpochBatches):
     """
 
     rows = "pairs"
-    weights: list[Tensor] | None
 
     @named_arguments
     def __init__(
@@ -74,7 +72,7 @@ class ListedPairs(EpochBatches):
             raise InputError(f"`place_share` must be in (0, 1], got {place_share}.")
         self.relation, self._place, self._share = relation, place, place_share
         super().__init__(len(relation.query), batch_size, shuffle, generator, None, shard)
-        self.total, self.weights = relation.num_queries, None
+        self.total = relation.num_queries
 
     def restrict_to(self, graphs: Tensor) -> None:
         """Draw only the pairs whose query is one of `graphs`, from the next epoch on; see `EpochBatches`."""

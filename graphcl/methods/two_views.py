@@ -55,8 +55,7 @@ class TwoViews(Method):
         Graphs of the second view beyond the number of the first view are negatives of all anchors. The attribute
         `pair_weight` of the first view, `[B]`, weights the pairs; see `ListedPairs` for both.
         """
-        h, other = self.model.encode_views(view1, view2)
-        z1, z2 = self.model.project(h, other)
+        h, z1, z2 = self.model.project_views(view1, view2)
         given: dict[str, Tensor] = {}
         if len(z2) > len(z1):  # known negatives
             require_arguments(self.loss, ("queue",), "two_views")
