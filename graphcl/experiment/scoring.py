@@ -29,6 +29,7 @@ from graphcl.models.contrastive import ContrastiveModel, Role
 from graphcl.models.towers import TwoTowers
 from graphcl.references.rows import Inputs, Row, compute_rows, is_scored_by, row_labels
 from graphcl.registry import evaluators
+from graphcl.sparse.rows import SparseRows
 from graphcl.training.epoch import Epoch
 from graphcl.training.loop import embed
 
@@ -208,6 +209,8 @@ def score(
     if on_fold is not None:  # show the row before its first fold ends
         on_fold(0, _num_folds(config, name))
     rows = h if isinstance(h, Kernel) else h[: dataset.num_rows]
+    if isinstance(rows, SparseRows):
+        rows = rows.scipy()[0]
     found = evaluators[name](rows, **{key: each for key, each in given.items() if takes(name, key)})
     if not isinstance(found, FoldScores):
         raise InputError(f"evaluator `{name}` must return FoldScores, got {type(found).__name__}.")

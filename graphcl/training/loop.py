@@ -15,7 +15,9 @@ from graphcl.augment.transform import Augmentation
 from graphcl.errors import InputError, InputTypeError
 from graphcl.graphs.batching import check_batch
 from graphcl.methods import Method
-from graphcl.models.contrastive import ContrastiveModel, with_projector
+from graphcl.models.contrastive import ContrastiveModel
+from graphcl.models.sparse import with_projector
+from graphcl.sparse.rows import SparseRows
 from graphcl.system.progress import progress
 from graphcl.training.checkpoint import Checkpoints
 from graphcl.training.epoch import Epoch
@@ -85,7 +87,7 @@ def train(
 
 
 @named_arguments
-def embed(model: nn.Module, loader: Iterable[Batch]) -> tuple[Tensor, Tensor | None]:
+def embed(model: nn.Module, loader: Iterable[Batch]) -> tuple[Any, Tensor | None]:
     """Return the embeddings and labels of all graphs. The encoder runs in evaluation mode without gradients.
 
     Args:
@@ -93,7 +95,8 @@ def embed(model: nn.Module, loader: Iterable[Batch]) -> tuple[Tensor, Tensor | N
         loader: batches of graphs, not shuffled; rows are returned in the same order.
 
     Returns:
-        h `[n, H]` in float32 and labels y `[n]` (None if the graphs have none, or no tensor), both on the CPU.
+        h `[n, H]` in float32 and labels y `[n]` (None if the graphs have none, or no tensor), both on the CPU. Of a
+        sparse encoder, h is a `graphcl.sparse.rows.SparseRows`.
 
     Raises:
         InputError: `loader` gave no batch, a batch has no node features, or an embedding is NaN or infinite.
@@ -105,6 +108,8 @@ def embed(model: nn.Module, loader: Iterable[Batch]) -> tuple[Tensor, Tensor | N
             y.append(batch.y.cpu())
     if not h:
         raise InputError("`loader` gave no batch; it must give all batches each time it is iterated.")
+    if isinstance(h[0], SparseRows):
+        return SparseRows.cat(h), torch.cat(y) if y else None
     rows = torch.cat(h)
     if len(bad := (~rows.isfinite().all(dim=1)).nonzero()):
         hint = "look for NaN or very large values in its features"
@@ -113,7 +118,7 @@ def embed(model: nn.Module, loader: Iterable[Batch]) -> tuple[Tensor, Tensor | N
 
 
 @torch.no_grad()
-def embed_batches(model: nn.Module, loader: Iterable[Batch]) -> Iterator[tuple[Tensor, Batch]]:
+def embed_batches(model: nn.Module, loader: Iterable[Batch]) -> Iterator[tuple[Any, Batch]]:
     """Yield each batch's embeddings `[B, H]` in float32 and the batch, both on the model's device; see `embed`."""
     if isinstance(loader, Dataset):
         hint = "use ResidentLoader(dataset, 1024)"
@@ -128,7 +133,8 @@ def embed_batches(model: nn.Module, loader: Iterable[Batch]) -> Iterator[tuple[T
             for batch in loader:
                 check_batch(batch)
                 batch = batch.to(device)
-                yield model.encode(batch).float(), batch
+                h = model.encode(batch)
+                yield h if model.sparse else h.float(), batch
                 update(batch.num_graphs)
     finally:
         model.train(was_training)

@@ -216,7 +216,7 @@ def test_pairs_of_a_group_train_as_on_the_cpu():
     close(*found)
 
 
-@pytest.mark.parametrize("name", encoders)
+@pytest.mark.parametrize("name", sorted(set(encoders) - {"wl_sparse"}))
 def test_an_encoder_trains_as_on_the_cpu(name, dataset):
     if name == "molecule_gine":
         dataset = load_dataset(small_graphs(48, molecules=True), categories=True)
