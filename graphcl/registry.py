@@ -200,7 +200,7 @@ references = Registry("row", "graphcl.references", group="graphcl.references", l
 references.reserve("metric", "gain", "gain_over_best", "best_reference", "per_seed")  # keys of `result.json`
 datasets = Registry("data set", "graphcl.datasets.names", group="graphcl.datasets")
 """Functions of other packages that take the folder for downloads and return a source for `load_dataset`."""
-_KINDS = ("ready", "nodes", "molecules", "names", "paths", "objects")
+_KINDS = ("names", "paths", "objects")
 sources = Registry("source", *(f"graphcl.datasets.sources.{kind}" for kind in _KINDS), group="graphcl.sources")
 """Kinds of sources of `load_dataset`, which are asked in this order; see `graphcl.datasets.sources.Source`."""
 

@@ -108,7 +108,7 @@ import sys, graphcl
 from graphcl.__main__ import main
 from graphcl.run import main as run
 run(["--help"])
-for words in ([], ["sweep"], ["embed"], ["transfer"], ["export"], ["pack"], ["completion"]):
+for words in ([], ["sweep"], ["embed"], ["transfer"], ["export"], ["pack"]):
     main([*words, "--help"])
     assert "torch" not in sys.modules, words
 """

@@ -8,9 +8,8 @@ COMMANDS = {
     "sweep": "run settings x data sets x seeds in parallel and make tables",
     "embed": "embed graphs with a trained encoder",
     "transfer": "probe or fine-tune a trained encoder on another data set",
-    "show": "draw graphs under augmentations, or redraw a run's report",
+    "show": "redraw the report of a run",
     "export": "write a trained encoder as ONNX or pt2, to run without this library",
     "pack": "write a data set to disk, for memory-mapping",
-    "completion": "print a script for tab completion in bash, zsh or tcsh",
 }
 """Command -> summary, in the order of `graphcl --help`."""

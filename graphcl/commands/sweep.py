@@ -190,7 +190,7 @@ def _run(request: Request) -> int:
     print(f"\nsaved in {out}/: table.md, table.tex, cells.csv, and a file for each cell")
     from graphcl.sweep.figures import write_figures  # imported here, as it loads matplotlib
 
-    names = write_figures(out, plan, result.tables)
+    names = write_figures(out, result.tables)
     print(f"figures: {', '.join(names) or 'none, as no cell is finished'}")
     for name, error in list(result.failed.items())[:10]:
         print(f"graphcl: {name} failed: {error}", file=sys.stderr)

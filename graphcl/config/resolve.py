@@ -154,7 +154,10 @@ def _unused(config: Config) -> Iterator[tuple[str, str]]:
     method, negatives = config.method["name"], config.loss.get("negatives")
     known = [name for name in config.eval if name in evaluators]
     if config.evaluation.scale and not any("scale" in evaluators.arguments(each).defaults for each in known):
-        yield "evaluation.scale", f"`evaluation.scale` has no effect without svm, got `eval` {', '.join(config.eval)}."
+        yield (
+            "evaluation.scale",
+            f"`evaluation.scale` has no effect without svm, got `eval` {', '.join(config.eval) or 'none'}.",
+        )
     if method == "memory_bank" and negatives not in (None, "queue"):
         line = f"`loss.negatives` {negatives} has no effect with method memory_bank, whose negatives are the bank's."
         yield "loss.negatives", line
@@ -169,10 +172,10 @@ def _contradictions(config: Config) -> Iterator[str]:
     loss, method, negatives = config.loss["name"], config.method["name"], config.loss.get("negatives")
     known = losses.arguments(loss)
     queue = (negatives or known.defaults.get("negatives")) == "queue"
-    if "labels" in known.tensors:
+    if "labels" in known.tensors and (config.positives == "views" or method != "two_views"):
         yield (
             f"`loss` {loss} trains on the labels of all graphs, also of the test folds, so its score would be invalid; "
-            "use it from Python, on training graphs only."
+            "use method two_views with pairs as `positives`, or Python, on training graphs only."
         )
     elif queue and method not in ("infograph", "memory_bank", "moco"):
         yield f"`loss.negatives` queue needs a method with a queue, not {method}; use `--method moco`."

@@ -34,7 +34,7 @@ from graphcl.models.interface import OwnEncoder, accepts, make_encoder, own_enco
 from graphcl.models.nodes import MODELS
 from graphcl.models.saved import EncoderDescription, EncoderName, read_encoder
 from graphcl.models.towers import Tower, TwoTowers
-from graphcl.registry import encoders, methods
+from graphcl.registry import encoders, losses, methods
 from graphcl.system.memory import total_memory
 from graphcl.system.optional import import_neighbor_loader
 from graphcl.training.randomness import seeded
@@ -157,6 +157,8 @@ def make_method(config: Config, dataset: Any, model: ContrastiveModel, seed: int
         train, groups = training_graphs(config, dataset), dataset.groups
         assert groups is not None
         count = segments(groups if train is None else groups[train], config.singles)[1].numel()
+    if _takes_labels(config):
+        arguments["labels"] = "ids"
     known = {"num_graphs": count, "first": config.views.first, "second": config.views.second}
     for name, value in known.items():
         if name in wanted:
@@ -165,6 +167,11 @@ def make_method(config: Config, dataset: Any, model: ContrastiveModel, seed: int
     with seeded(seed):
         method: Method = methods[config.method["name"]](model, Loss(**config.loss), **arguments)
     return method.to(device)
+
+
+def _takes_labels(config: Config) -> bool:
+    """Return whether the loss has several positives of each anchor, those with its label."""
+    return "labels" in losses.arguments(config.loss["name"]).tensors
 
 
 def make_augmentations(config: Config) -> tuple[Augmentation, Augmentation]:
@@ -226,7 +233,8 @@ def training_sampler(
     sampler: EpochBatches
     if (relation := pairs_of(config, dataset)) is not None:
         place = places(dataset, config.batch_by, "batch_by")
-        sampler = ListedPairs(relation, size, True, generator, shard, place, config.batch_share)
+        several = _takes_labels(config)
+        sampler = ListedPairs(relation, size, True, generator, shard, place, config.batch_share, several)
     elif config.positives == "group" and dataset.groups is not None:
         sampler = EpochPairs(dataset.groups, *order, config.singles)
     else:

@@ -32,9 +32,9 @@ from graphcl.distributed.batchnorm import synchronise
 from graphcl.evaluate import FoldScores
 from graphcl.experiment.build import make_augmentations, make_method, make_model, standardised, training_loader
 from graphcl.experiment.context import Context, Scores
-from graphcl.experiment.copies import with_copies
+from graphcl.experiment.copies import sampled, with_copies
 from graphcl.experiment.mining import hard_negatives
-from graphcl.experiment.scoring import EMBED_BATCH, SeedRows
+from graphcl.experiment.scoring import EMBED_BATCH, SeedRows, calibrated
 from graphcl.loaders.loader import make_loader
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.interface import OwnEncoder
@@ -99,8 +99,10 @@ def run_seed(
     shard, order, generator = context.draws(method, seed, device)
     batches = training_loader(config, dataset, order, device, shard)
     graphs, n = make_loader(dataset, EMBED_BATCH, device=device, like=batches), dataset.num_rows
-    whole = with_copies(config, dataset, graphs, seed, device)
-    scored = SeedRows(config, dataset, model, whole, seed, rows, context)
+    part = sampled(config, dataset, seed)  # all graphs, unless they have no labels
+    of_part = graphs if part is dataset else make_loader(part, EMBED_BATCH, device=device)
+    whole = with_copies(config, part, of_part, seed, device)
+    scored = SeedRows(config, part, model, whole, seed, rows, context)
     context.on_embeddings("before", method, graphs, scored.untrained)
 
     mine = hard_negatives(config, dataset, model, whole, batches)
@@ -113,17 +115,21 @@ def run_seed(
             generator=generator,
             callbacks=[context.on_epoch, scored.score_epoch, mine],
             checkpoints=context.checkpoints,
+            on_step=context.on_step,
             **config.training(),
         )
     if config.precise_bn:
-        model.load_state_dict(scored.calibrate().state_dict())
-    h, y = embed(model, whole)
-    context.on_embeddings("after", method, graphs, h[:n])
-    scores = scored.score(h, lambda name: _trained_by(name, config, dataset, seed, device))
+        model.load_state_dict(calibrated(config, dataset, model, seed, graphs).state_dict())
+    of_scored, y = embed(model, whole)
+    h = of_scored[:n]
+    if part is not dataset:
+        h, y = embed(model, graphs)
+    context.on_embeddings("after", method, graphs, h)
+    scores = scored.score(of_scored, lambda name: _trained_by(name, config, part, seed, device))
     context.on_scores(scores)
     if dataset.targets is not None:  # without the labels of the targets
         y = dataset._data.get("y")
-    return SeedResult(model, history, h[:n], y, scores, scored.epoch_scores, context.clock.seconds)
+    return SeedResult(model, history, h, y, scores, scored.epoch_scores, context.clock.seconds)
 
 
 def _trained_by(name: str, config: Config, dataset: GraphDataset, seed: int, device: torch.device) -> Tensor:

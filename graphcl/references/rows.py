@@ -62,10 +62,10 @@ class Inputs:
 
     @property
     def smiles(self) -> tuple[str, ...]:
-        """SMILES of the molecules; empty if the data set has none, is a subset, or RDKit is not installed."""
+        """SMILES of the molecules; empty if the data set has none, or RDKit is not installed."""
         found = self.dataset._data.get("smiles")
-        usable = isinstance(found, list) and self.dataset._indices is None and find_spec("rdkit")
-        return tuple(found) if usable else ()
+        usable = isinstance(found, list) and find_spec("rdkit")
+        return tuple(found[i] for i in self.dataset.indices()) if usable else ()
 
     def has(self) -> set[str]:
         """Return the needs of rows that are met."""
@@ -73,7 +73,7 @@ class Inputs:
             "smiles": bool(self.smiles),
             "columns": self.dataset.targets is None or self.dataset.num_features == self.dataset.targets.num_features,
             "groups": self.parts is not None,
-            "batchnorm": self.dataset.targets is None and has_batchnorm(self.model.encoder),
+            "batchnorm": has_batchnorm(self.model.encoder),
             "init": self.untrained is not None,
             "trained": self.trained is not None,
         }

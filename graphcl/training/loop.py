@@ -16,6 +16,7 @@ from graphcl.errors import InputError, InputTypeError
 from graphcl.graphs.batching import check_batch
 from graphcl.methods import Method
 from graphcl.models.contrastive import ContrastiveModel, with_projector
+from graphcl.system.progress import progress
 from graphcl.training.checkpoint import Checkpoints
 from graphcl.training.epoch import Epoch
 from graphcl.training.settings import TrainingSettings
@@ -35,6 +36,7 @@ def train(
     generator: torch.Generator | None = None,
     callbacks: Sequence[Callable[[Epoch], Any]] = (),
     checkpoints: Checkpoints | None = None,
+    on_step: Callable[[Training], object] = lambda training: None,
     **settings: Any,
 ) -> list[Epoch]:
     """Train the model of `method` and return one record per epoch.
@@ -50,6 +52,7 @@ def train(
         generator: random generator for the augmentations and the method, on the model's device.
         callbacks: functions that are called with each finished `Epoch`.
         checkpoints: where to save checkpoints; training resumes from an existing checkpoint.
+        on_step: function that is called after each step, for a progress bar.
         **settings: keywords such as `epochs=5`, see `graphcl.training.settings.TrainingSettings`.
 
     Returns:
@@ -70,6 +73,7 @@ def train(
     while not training.finished:
         for view1, view2, ids in training.views():  # the next batch, augmented twice
             training.step(view1, view2, ids)  # encode, project, loss (method); gradient, optimiser
+            on_step(training)
             if checkpoints:
                 checkpoints.after_step(training)
         record = training.end_epoch()
@@ -119,9 +123,12 @@ def embed_batches(model: nn.Module, loader: Iterable[Batch]) -> Iterator[tuple[T
     was_training = model.training
     model.eval()
     try:
-        for batch in loader:
-            check_batch(batch)
-            batch = batch.to(device)
-            yield model.encode(batch).float(), batch
+        sampler = getattr(loader, "batch_sampler", None)
+        with progress("embedding", getattr(sampler, "num_graphs", None)) as update:
+            for batch in loader:
+                check_batch(batch)
+                batch = batch.to(device)
+                yield model.encode(batch).float(), batch
+                update(batch.num_graphs)
     finally:
         model.train(was_training)

@@ -8,7 +8,9 @@ import math
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from graphcl.datasets.disk.on_disk import META, MappedDataset, Meta, check_attri
 from graphcl.datasets.disk.pieces import in_pieces, pieces
 from graphcl.datasets.invalid import write_invalid
 from graphcl.datasets.load import load_dataset
+from graphcl.datasets.molecules.parts import parse_by
 from graphcl.datasets.molecules.smiles import Parser, molecule_pieces
 from graphcl.datasets.molecules.table import is_molecules, read_table
 from graphcl.datasets.settings import Loading, Table, loading
@@ -32,6 +35,7 @@ from graphcl.datasets.sources import as_path
 from graphcl.datasets.store import not_resident
 from graphcl.datasets.texts import encode
 from graphcl.errors import InputError, one_line, reason
+from graphcl.system.progress import Update, progress
 
 
 @checked
@@ -45,7 +49,7 @@ def write_on_disk(
     max_degree: int = 64,
     name: str | None = None,
     *,
-    on_write: Callable[[int], object] = lambda size: None,
+    executor: Executor | None = None,
     **settings: Any,
 ) -> MappedDataset:
     """Write graphs into a new folder, which `open_on_disk` and `load_dataset` memory-map, and return the data set.
@@ -60,7 +64,7 @@ def write_on_disk(
         features: see `load_dataset`, as for the other arguments that it has. An iterable cannot have degrees, as they
             need all graphs at once.
         name: name of the data set; default: the name that `load_dataset` gives it.
-        on_write: called with the number of bytes of each piece that was written, for a progress bar.
+        executor: processes that parse a table of molecules. After a kill, the next call parses the rest only.
         **settings: `tu_features`, `categories`, `smiles`, `target`, `group`, `invalid` and `standardise`, see
             `load_dataset`. Molecules are parsed and written in chunks; the SMILES themselves are not kept.
             `invalid.csv` in the folder lists invalid rows or graphs.
@@ -75,12 +79,15 @@ def write_on_disk(
     source, path = as_path(source), Path(os.path.abspath(os.path.expanduser(folder)))
     if os.path.lexists(path):
         raise InputError(f"{str(path)!r} exists already and is never overwritten; give another folder.")
+    parts = path.parent / f".{path.name}-parts"
     shards: Iterator[GraphDataset]
     invalid: list[Any] = []
     if is_molecules(source, given.smiles) and features in ("auto", "labels"):
         table = read_table(source, given.smiles, given.target, given.group)
-        parser = Parser(table, given)
+        parser = Parser(table, given, None if executor is None else partial(parse_by, executor, parts))
         name, shards, invalid = name or table.name, molecule_pieces(parser), parser.invalid
+    elif executor is not None:
+        raise InputError("only a table of molecules is parsed by many workers; leave out `workers` and `executor`.")
     elif in_pieces(source):
         name = name or str(getattr(source, "name", None) or "own")
         shards = pieces(source, name, given, invalid)  # type: ignore[arg-type]
@@ -92,12 +99,13 @@ def write_on_disk(
     try:
         staging.mkdir(parents=True)
         with contextlib.ExitStack() as files:
-            writer = _Writer(staging, one_line(name), files, on_write)
+            writer = _Writer(staging, one_line(name), files, files.enter_context(progress("writing", None, "B")))
             for shard in shards:
                 writer.add(shard)
             writer.finish()
         write_invalid(invalid, staging / "invalid.csv")
         os.rename(staging, path)
+        shutil.rmtree(parts, ignore_errors=True)
     except OSError as error:
         raise InputError(f"cannot write {str(path)!r}: {reason(error)}.") from None
     finally:
@@ -108,7 +116,7 @@ def write_on_disk(
 class _Writer:
     """Writer that appends graphs to the files of a data set on disk."""
 
-    def __init__(self, folder: Path, name: str, files: contextlib.ExitStack, on_write: Callable[[int], object]) -> None:
+    def __init__(self, folder: Path, name: str, files: contextlib.ExitStack, on_write: Update) -> None:
         self._folder, self._name, self._files, self._on_write = folder, name, files, on_write
         self._columns: dict[str, _Column] = {}
         self._num_graphs = 0
@@ -202,7 +210,7 @@ class _Column:
         self._parts[0].write(bytes(HEADER))
         self._cut.write(bytes(HEADER + 8))  # 8 bytes of zeros after the header: the first graph starts at 0
 
-    def add(self, value: Tensor, cut: Tensor, first: int, on_write: Callable[[int], object]) -> None:
+    def add(self, value: Tensor, cut: Tensor, first: int, on_write: Update) -> None:
         """Append consecutive graphs, of which `first` is the first: `value` along `dim`, cut at `cut [graphs + 1]`."""
         size, around = int(cut[-1]), (value.shape[: self._dim], value.shape[self._dim + 1 :])
         if around != (self._before, self._after) or value.dtype != self._dtype:
