@@ -17,6 +17,7 @@ from graphcl.graphs.batching import check_batch
 from graphcl.methods import Method
 from graphcl.models.contrastive import ContrastiveModel, with_projector
 from graphcl.system.progress import progress
+from graphcl.system.rows import Rows
 from graphcl.training.checkpoint import Checkpoints
 from graphcl.training.epoch import Epoch
 from graphcl.training.settings import TrainingSettings
@@ -93,23 +94,24 @@ def embed(model: nn.Module, loader: Iterable[Batch]) -> tuple[Tensor, Tensor | N
         loader: batches of graphs, not shuffled; rows are returned in the same order.
 
     Returns:
-        h `[n, H]` in float32 and labels y `[n]` (None if the graphs have none, or no tensor), both on the CPU.
+        h `[n, H]` in float32 and labels y `[n]` (None if the graphs have none, or no tensor), both on the CPU. If h has
+        more than 64 MB, it is mapped from an unlinked temporary file.
 
     Raises:
         InputError: `loader` gave no batch, a batch has no node features, or an embedding is NaN or infinite.
     """
-    h, y = [], []
+    h, y, done = Rows(), [], 0
     for part, batch in embed_batches(model, loader):
+        if len(bad := (~part.isfinite().all(dim=1)).nonzero()):
+            hint = "look for NaN or very large values in its features"
+            raise InputError(f"the embedding of graph {done + int(bad[0])} is NaN or infinite; {hint}.")
         h.append(part.cpu())
+        done += len(part)
         if isinstance(batch.get("y"), Tensor):
             y.append(batch.y.cpu())
-    if not h:
+    if not done:
         raise InputError("`loader` gave no batch; it must give all batches each time it is iterated.")
-    rows = torch.cat(h)
-    if len(bad := (~rows.isfinite().all(dim=1)).nonzero()):
-        hint = "look for NaN or very large values in its features"
-        raise InputError(f"the embedding of graph {int(bad[0])} is NaN or infinite; {hint}.")
-    return rows, torch.cat(y) if y else None
+    return h.joined(), torch.cat(y) if y else None
 
 
 @torch.no_grad()

@@ -298,9 +298,8 @@ def _next_try(config: Config, dataset: GraphDataset, result: Mapping[str, Any]) 
 
 def _one_column(config: Config, h: Tensor) -> str | None:
     """Return a warning if one column of `h [n, H]` holds nearly all variance, so that an unscaled SVM uses only it."""
-    ratio = float(max_variance_ratio(h))
     unscaled = not config.evaluation.scale and any(takes(name, "scale") for name in config.eval)
-    if ratio < _MAX_RATIO or h.size(1) < 8 or not unscaled:
+    if h.size(1) < 8 or not unscaled or (ratio := float(max_variance_ratio(h))) < _MAX_RATIO:
         return None
     return (
         f"one column holds {100 * ratio:.1f} % of the embedding's variance, so the SVM uses little else; "
