@@ -208,10 +208,8 @@ class Runtime(Place, Hardware, Imports):
     """interval between checkpoints in epochs or minutes, see --resume"""
     report: Annotated[bool, Field(title="true|false")] = True
     """draw report.html into the run folder"""
-    track: Annotated[
-        list[Literal["tensorboard", "wandb", "mlflow"]], BeforeValidator(split_names), Field(title="NAME ...")
-    ] = []
-    """logs besides the run folder's: tensorboard, wandb, mlflow"""
+    track: Annotated[list[Literal["tensorboard", "wandb"]], BeforeValidator(split_names), Field(title="NAME ...")] = []
+    """logs besides the run folder's: tensorboard, wandb"""
     name: Annotated[str, _NAME] | None = None
     """name in the folder and the title; default: the shipped configuration's, else the loss's"""
     out: Annotated[str | None, Field(title="FOLDER")] = None

@@ -8,7 +8,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from graphcl.config import Config
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores, Kernel, usable_folds
+from graphcl.evaluate.folds import OnTest
 from graphcl.evaluate.needs import is_by_copies, need_of, takes, usual
 from graphcl.experiment.build import make_model, restricted
 from graphcl.experiment.context import Context, Scores
@@ -25,9 +26,11 @@ from graphcl.experiment.parts import grouped_parts, places, training_graphs
 from graphcl.loaders.loader import make_loader
 from graphcl.loaders.order import EpochBatches
 from graphcl.models.calibrate import calibrate
-from graphcl.models.contrastive import ContrastiveModel
+from graphcl.models.contrastive import ContrastiveModel, Role
+from graphcl.models.towers import TwoTowers
 from graphcl.references.rows import Inputs, Row, compute_rows, is_scored_by, row_labels
 from graphcl.registry import evaluators
+from graphcl.sparse.rows import SparseRows
 from graphcl.training.epoch import Epoch
 from graphcl.training.loop import embed
 
@@ -109,17 +112,27 @@ def calibrated(
 ) -> ContrastiveModel:
     """Return a copy of `model` with BatchNorm statistics recomputed over all graphs that the run trains on.
 
-    The batches are shuffled. A loader `like` of the data set shares its tensors, see `make_loader`.
+    The batches are shuffled. Each of two encoders gets the statistics of its role; one encoder those of queries and
+    targets. A loader `like` of the data set shares its tensors, see `make_loader`.
     """
     order = torch.Generator().manual_seed(_CALIBRATION_SEED + seed)
     device = next(model.parameters()).device
-    # `calibrate` weights all batches equally, so a last batch of a few graphs would distort the statistics
-    graphs = training_graphs(config, dataset)
-    n = len(dataset) if graphs is None else len(graphs)
-    size = math.ceil(n / math.ceil(n / EMBED_BATCH))
-    sampler = EpochBatches(len(dataset), size, True, order, config.shuffle_window)
-    loader = make_loader(dataset, device=device, like=like, batch_sampler=sampler)
-    return calibrate(model, restricted(loader, graphs))
+
+    def batches(of: GraphDataset, role: Role, like: object = None) -> Any:
+        # `calibrate` weights all batches equally, so a last batch of a few graphs would distort the statistics
+        graphs = training_graphs(config, dataset, role)
+        n = len(of) if graphs is None else len(graphs)
+        size = math.ceil(n / math.ceil(n / EMBED_BATCH))
+        sampler = EpochBatches(len(of), size, True, order, config.shuffle_window)
+        return restricted(make_loader(of, device=device, like=like, batch_sampler=sampler), graphs)
+
+    queries = batches(dataset, "query", like)
+    if isinstance(model, TwoTowers):
+        found = cast(TwoTowers, calibrate(model, queries))
+        found.target = calibrate(model.target, batches(dataset.targets or dataset, "target"))
+        return found
+    targets = () if dataset.targets is None else batches(dataset.targets, "target")
+    return calibrate(model, itertools.chain(queries, targets))
 
 
 def score_rows(config: Config, dataset: GraphDataset, rows: Mapping[str, Row], seed: int, context: Context) -> Scores:
@@ -183,6 +196,7 @@ def score(
     seed: int = 0,
     workers: int | None = None,
     on_fold: Callable[[int, int], object] | None = None,
+    on_test: OnTest | None = None,
 ) -> FoldScores:
     """Return the score of a row `h`, an embedding or a `Kernel`, by the evaluator `name`, by the protocol in `config`.
 
@@ -190,13 +204,15 @@ def score(
         InputError: the evaluator returns something else than `FoldScores`.
     """
     need = need_of(name, dataset.rows, offered(dataset))
-    if isinstance(h, Kernel) and need == "groups":
+    if isinstance(h, Kernel) and need == "groups" and on_test is None:
         return dataclasses.replace(_score_kernel(name, h, dataset, config.evaluation.within), seed=seed)
-    given = {"seed": seed, "workers": workers, "on_fold": on_fold, **config.evaluation.model_dump()}
+    given = {"seed": seed, "workers": workers, "on_fold": on_fold, "on_test": on_test, **config.evaluation.model_dump()}
     given |= _truth(config, dataset, h, seed, need)
     if on_fold is not None:  # show the row before its first fold ends
         on_fold(0, _num_folds(config, name))
     rows = h if isinstance(h, Kernel) else h[: dataset.num_rows]
+    if isinstance(rows, SparseRows):
+        rows = rows.scipy()[0]
     found = evaluators[name](rows, **{key: each for key, each in given.items() if takes(name, key)})
     if not isinstance(found, FoldScores):
         raise InputError(f"evaluator `{name}` must return FoldScores, got {type(found).__name__}.")

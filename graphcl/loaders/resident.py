@@ -131,7 +131,7 @@ class ResidentLoader:
         """
         order = self.batch_sampler.draw() if order is None else order
         on_device = self.device.type == "cuda"
-        loaders = self, self._targets or self
+        loaders = self, self.targets
         parts: list[tuple[Tensor, ...]] = []
         graphs, size = 0, 0.0
         for number, batch in enumerate(order, start=1):
@@ -151,13 +151,18 @@ class ResidentLoader:
         """Return the size of the graphs: in bytes on a GPU, in nodes and edges on the CPU."""
         return sum(width * int((start[graphs + 1] - start[graphs]).sum()) for start, width in self._widths)
 
+    @property
+    def targets(self) -> ResidentLoader:
+        """Loader of the second graphs of pairs."""
+        return self._targets or self
+
     def batch(self, graphs: Tensor | tuple[Tensor, Tensor]) -> Any:
         """Return a batch, on the loader's device, of the graphs with the indices `graphs [B]` (a CPU tensor).
 
         Of a pair of indices, return a pair of batches.
         """
         if isinstance(graphs, tuple):
-            return self.batch(graphs[0]), (self._targets or self).batch(graphs[1])
+            return self.batch(graphs[0]), self.targets.batch(graphs[1])
         # sizes are computed on the CPU, so no operation below waits for the device
         num_nodes = self._num_nodes[graphs]
         ptr = pointers(num_nodes)

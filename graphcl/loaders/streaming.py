@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch_geometric.data import Batch
 
 from graphcl.errors import InputError
@@ -55,6 +56,15 @@ class StreamingLoader:
     def chunks(self, least: int = 1024) -> Iterator[tuple[Any, list[int]]]:
         """Yield the batches of a new epoch in chunks, see `ResidentLoader.chunks`."""
         return self._moved(self._loader.chunks(least, self.batch_sampler.draw()))
+
+    @property
+    def targets(self) -> StreamingLoader:
+        """Loader of the second graphs of pairs."""
+        return StreamingLoader(self._loader.targets, self.device)
+
+    def batch(self, graphs: Tensor) -> Batch:
+        """Return a batch of the graphs with the indices `graphs [B]`, not prepared ahead."""
+        return self._loader.batch(graphs).to(self.device)
 
     def _moved(self, cut: Iterator[tuple[Any, list[int]]]) -> Iterator[tuple[Any, list[int]]]:
         if self.device.type != "cuda":

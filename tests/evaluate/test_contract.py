@@ -169,6 +169,7 @@ INVALID = [
     ("trees", 0, r"`trees` must be in \[1, 1e9\), got 0"),
     ("workers", 0, r"`workers` must be in \[1, 1e9\), got 0"),
     ("on_fold", 3, r"`on_fold` must be a function, got 3"),
+    ("on_test", 3, r"`on_test` must be a function, got 3"),
 ]
 
 

@@ -3,7 +3,6 @@
 import filecmp
 import gzip
 import itertools
-import os
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -171,12 +170,6 @@ def test_every_kind_of_frame_gives_the_same_table(tmp_path):
     for name in ("m.parquet", "m.xlsx"):
         damaged = table(tmp_path, "smiles\nC\n", name)
         one_line(lambda damaged=damaged: load_dataset(damaged), f"cannot read '{damaged}': ")
-
-
-def test_a_named_pipe_is_refused_at_once(tmp_path):
-    for name in ("m.csv", "m.parquet"):
-        os.mkfifo(tmp_path / name)
-        one_line(lambda name=name: load_dataset(tmp_path / name), f"{name}' is a named pipe, a socket or a device")
 
 
 def test_text_that_is_not_unicode_is_refused(tmp_path):
