@@ -64,7 +64,7 @@ def run(monkeypatch, tmp_path):
 def test_an_example_prints_what_it_promises(name, words, figure, count, most, run, monkeypatch, capsys):
     """The gain, accuracy or recall in percent; examples whose docstring states a gain print two accuracies."""
     if name.startswith(("lightning", "graphgym")):
-        pytest.importorskip("pytorch_lightning", reason="the extra `lightning` is not installed")
+        pytest.importorskip("pytorch_lightning", reason="pytorch-lightning is not installed")
     if name == "graphgym.py":
         pytest.importorskip("yacs", reason="GraphGym needs yacs")
     if name == "search.py":

@@ -17,13 +17,13 @@ from late_interaction import late_interaction, reranked, to_candidates
 from python_graphs import PACKAGES, load
 from scipy.sparse import csr_array, diags, hstack
 from study import COLOURS, add_line, curve, figure, finished_lines, markdown, options, write_svg, write_tables
-from torch.nn.functional import normalize
+from torch.nn.functional import cross_entropy, normalize
 
 from graphcl import GIN, ContrastiveModel, Identity, NodeDrop, ResidentLoader, TwoViews, embed, train
 from graphcl.evaluate.ranking import cosines, rank_by
 from graphcl.graphs.wl import histogram, refine, unary
 from graphcl.loaders.pairs import EpochPairs
-from graphcl.losses import Loss, infonce, scored
+from graphcl.losses import Loss
 from graphcl.methods.method import Method, Outcome
 from graphcl.models.deep_sets import DeepSets
 from graphcl.references.statistics import bag_of_labels, graph_statistics
@@ -43,9 +43,10 @@ FIGURES = {"mrr": "MRR", "recall_at_1": "recall@1", "recall_at_10": "recall@10"}
 class Part:
     """The graphs of a part of the packages, in the order of `loader`, and the score of a search in it."""
 
-    def __init__(self, graphs, rows, part):
-        names = [name for each in PACKAGES.values() for name in each]
-        ids = torch.isin(rows[0], torch.tensor([names.index(name) for name in PACKAGES[part]])).nonzero().flatten()
+    def __init__(self, graphs, rows, part, packages=PACKAGES):
+        self.names = [name for each in packages.values() for name in each]
+        numbers = torch.tensor([self.names.index(name) for name in packages[part]])
+        ids = torch.isin(rows[0], numbers).nonzero().flatten()
         self.graphs, (self.package, self.group, self.release) = [graphs[i] for i in ids.tolist()], rows[:, ids]
         self.loader = ResidentLoader(self.graphs, 256)
 
@@ -123,8 +124,10 @@ class Late(Method):
     def forward(self, view1, view2, *, ids=None, generator=None):
         """Return the loss of a batch."""
         (h, one), (other, two) = map(self.model.encode_nodes, (view1, view2))
-        scores = late_interaction(one, view1.ptr, two, view2.ptr)
-        return Outcome(infonce.terms(scored(scores), temperature=TEMPERATURES["gin"]).mean(), h, h, other)
+        scores = late_interaction(one, view1.ptr, two, view2.ptr) / TEMPERATURES["gin"]
+        own = torch.arange(len(scores))
+        loss = (cross_entropy(scores, own) + cross_entropy(scores.T, own)) / 2  # InfoNCE of both directions
+        return Outcome(loss, h, h, other)
 
 
 def new_model(kind, width, seed):
@@ -142,10 +145,10 @@ def batches(part, seed, size, pairs=None, views=False):
     return ResidentLoader(graphs, batch_sampler=EpochPairs(groups, size, True, draw))
 
 
-def trained(parts, kind, seed, pairs=None, loss="infonce", views=False):
+def trained(parts, kind, seed, pairs=None, loss="infonce", views=False, epochs=None):
     """Return a model trained on pairs or on two views: of some checks, the best in the validation part.
 
-    With fewer pairs there are more epochs, up to eight times as many.
+    With fewer pairs there are more epochs than `epochs`, up to eight times as many.
     """
     train_part, valid = parts["train"], parts["validation"]
     model, best = new_model(kind, train_part.graphs[0].num_features, seed), [-1.0, None]
@@ -157,9 +160,9 @@ def trained(parts, kind, seed, pairs=None, loss="infonce", views=False):
             found = valid.score(pooled(valid, model))["mrr"].mean()
             best[:] = max(best, [found, copy.deepcopy(model.state_dict())], key=lambda each: each[0])
 
-    epochs = EPOCHS["views" if views else kind] * times
+    epochs = epochs or EPOCHS["views" if views else kind]
     method = TwoViews(model, Loss(loss, temperature=TEMPERATURES[kind]))
-    train(method, loader, view, view, epochs=epochs, lr=RATE, callbacks=[check])
+    train(method, loader, view, view, epochs=epochs * times, lr=RATE, callbacks=[check])
     model.load_state_dict(best[1])
     return model
 

@@ -120,17 +120,17 @@ def pairs_of(package, versions, cache):
     return pairs, sorted(set(new.values()) - seen[1])
 
 
-def build(cache):
+def build(cache, packages):
     """Return the labels and parents of all nodes, and of each tree its size, package, group and release (0 or 1).
 
     Groups are numbered; functions that are only candidates have -1. Training functions that occur in another part are
     left out.
     """
-    found = {part: [pairs_of(name, each, cache) for name, each in some.items()] for part, some in PACKAGES.items()}
+    found = {part: [pairs_of(name, each, cache) for name, each in some.items()] for part, some in packages.items()}
     held = [[*others, *chain(*pairs)] for part in ("validation", "test") for pairs, others in found[part]]
     held, numbers, rows, nodes = set(chain(*held)), {}, [], []
     for package, (pairs, others) in enumerate(chain(*found.values())):
-        train = package < len(PACKAGES["train"])
+        train = package < len(packages["train"])
         for pair in pairs:
             if not train or held.isdisjoint(pair):
                 rows += [(len(each), package, len(rows), release) for release, each in enumerate(pair)]
@@ -142,14 +142,15 @@ def build(cache):
     return torch.tensor(nodes, dtype=torch.int16), torch.tensor(rows)
 
 
-def load(cache):
+def load(cache, packages=None, name="trees"):
     """Return all trees as graphs, and the package, group and release of each `[3, n]`; see `build`.
 
-    Edges join parent and child, and a child and the next child of the same parent, in both directions.
+    Edges join parent and child, and a child and the next child of the same parent, in both directions. `cache` holds
+    the wheels, and the trees in NAME.pt; `packages` are those of this file by default.
     """
-    file = cache / "trees.pt"
+    file = cache / f"{name}.pt"
     if not file.exists():
-        torch.save(build(cache), file)
+        torch.save(build(cache, packages or PACKAGES), file)
     nodes, rows = torch.load(file, weights_only=True)
     sizes = rows[:, 0].tolist()
     labels, parents = nodes.long().T

@@ -120,7 +120,7 @@ def _figure(found: Diagnosis) -> Any:
     from graphcl.diagnose.scored import mean
     from graphcl.diagnose.text import FIGURE, none_label, short
     from graphcl.report.diagnosis import diagnosis
-    from graphcl.report.gains import metric_label
+    from graphcl.report.figures import metric_label
 
     assert found.answers is not None
     scores = {

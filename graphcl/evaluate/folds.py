@@ -32,7 +32,7 @@ OnTest = Callable[[np.ndarray, np.ndarray], object]
 class Folds:
     """Embedding, labels, outer folds, and inner folds of each outer training part."""
 
-    h: np.ndarray
+    h: Any
     labels: np.ndarray
     outer: list[Part]
     inner: list[Part]
@@ -86,12 +86,16 @@ def make_folds(
     workers: int | None,
     on_fold: OnFold | None = None,
     on_test: OnTest | None = None,
+    sparse: bool = False,
 ) -> Folds:
-    """Check the data of an evaluator, see `graphcl.evaluate.svm`, and return its outer and inner folds."""
+    """Check the data of an evaluator, see `graphcl.evaluate.svm`, and return its outer and inner folds.
+
+    `sparse` is whether the evaluator accepts a sparse matrix of SciPy as `h`.
+    """
     from sklearn.model_selection import StratifiedKFold
 
-    h = embedding(h)
-    classes, labels = class_indices(y, len(h))
+    h = embedding(h, sparse)
+    classes, labels = class_indices(y, h.shape[0])
     outer, inner_folds = _outer_parts(classes, labels, seed, folds, inner_folds)
     inner_split = StratifiedKFold(inner_folds, shuffle=True, random_state=seed)
     inner = [(train[fit], train[held]) for train, _ in outer for fit, held in inner_split.split(train, labels[train])]
@@ -135,11 +139,13 @@ def usable_folds(y: Tensor | np.ndarray, folds: FoldCount = 10, inner_folds: Fol
     return len(outer), inner_folds
 
 
-def pair_dots(h: np.ndarray, workers: int = 1) -> np.ndarray:
+def pair_dots(h: Any, workers: int = 1) -> np.ndarray:
     """Return the inner products `[n, n]` of all pairs of rows of `h`, one BLAS dot per pair.
 
     Equal rows give equal products, so that ties are exact. A matrix product would round them differently.
     """
+    if not isinstance(h, np.ndarray):
+        return np.asarray((h @ h.T).toarray())
     dots = np.empty((len(h), len(h)))
     height = 64
 
@@ -168,8 +174,15 @@ def as_array(name: str, values: Tensor | np.ndarray, kinds: str = "biuf", wanted
     return array
 
 
-def embedding(h: Tensor | np.ndarray) -> np.ndarray:
-    """Return the embedding `h` as a float64 NumPy array; raise InputError if `h` is invalid."""
+def embedding(h: Tensor | np.ndarray, sparse: bool = False) -> Any:
+    """Return the embedding `h` as a float64 NumPy array; raise InputError if `h` is invalid.
+
+    With `sparse`, a sparse matrix of SciPy is returned as a `csr_array`.
+    """
+    if sparse and hasattr(h, "tocsr"):
+        from scipy.sparse import csr_array
+
+        return csr_array(h, dtype=np.float64)
     h = np.ascontiguousarray(as_array("h", h), dtype=np.float64)
     if h.ndim != 2 or h.shape[1] == 0:
         raise InputError(f"`h` must be [graphs, features], got shape {list(h.shape)}.")
@@ -179,13 +192,19 @@ def embedding(h: Tensor | np.ndarray) -> np.ndarray:
     return h
 
 
-def is_constant(h: np.ndarray) -> bool:
+def is_constant(h: Any) -> bool:
     """Return whether all rows of `h` are equal, so that they tell nothing about the labels."""
+    if not isinstance(h, np.ndarray):
+        return bool((h.max(axis=0) - h.min(axis=0)).count_nonzero() == 0)
     return bool((h == h[:1]).all())
 
 
-def unit_rows(h: np.ndarray) -> np.ndarray:
+def unit_rows(h: Any) -> Any:
     """Return the rows of `h` scaled to norm 1; rows of zeros stay."""
+    if not isinstance(h, np.ndarray):
+        from sklearn.preprocessing import normalize
+
+        return normalize(h)
     length = np.linalg.norm(h, axis=1, keepdims=True)
     scaled: np.ndarray = h / np.where(length > 0, length, 1)
     return scaled

@@ -18,6 +18,7 @@ from graphcl.errors import InputError
 from graphcl.evaluate.folds import outer_folds
 from graphcl.evaluate.needs import need_of
 from graphcl.evaluate.on_split import PARTS, check_groups_apart, group_split
+from graphcl.models.contrastive import Role
 
 _PART_NAMES = {"val": "valid", "validation": "valid", **{part: part for part in PARTS}}
 
@@ -114,12 +115,15 @@ def split_column(dataset: GraphDataset) -> str:
     return "group" if _attribute(dataset, "project") is None else "project"
 
 
-def training_graphs(config: Config, dataset: GraphDataset) -> Tensor | None:
-    """Return the graphs to train on: the training part if groups are scored, else None for all."""
+def training_graphs(config: Config, dataset: GraphDataset, role: Role = "query") -> Tensor | None:
+    """Return the graphs of a role to train on: the training part if groups are scored, else None for all."""
     if not any(need_of(name, dataset.rows, {"groups"}) for name in config.eval):
         return None
     parts = grouped_parts(dataset)
-    return None if parts is None else torch.from_numpy(parts["train"][parts["train"] < len(dataset)])
+    if parts is None:
+        return None
+    rows, n = torch.from_numpy(parts["train"]), len(dataset)
+    return rows[rows >= n] - n if role == "target" and dataset.targets is not None else rows[rows < n]
 
 
 def places(dataset: GraphDataset, name: str | None, setting: str) -> Tensor | None:

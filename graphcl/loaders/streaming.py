@@ -8,9 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch_geometric.data import Batch
 
 from graphcl.errors import InputError
+from graphcl.graphs.compact import Compact
 from graphcl.loaders.resident import ResidentLoader
 
 
@@ -55,11 +57,21 @@ class StreamingLoader:
         """Yield the batches of a new epoch in chunks, see `ResidentLoader.chunks`."""
         return self._moved(self._loader.chunks(least, self.batch_sampler.draw()))
 
+    @property
+    def targets(self) -> StreamingLoader:
+        """Loader of the second graphs of pairs."""
+        return StreamingLoader(self._loader.targets, self.device)
+
+    def batch(self, graphs: Tensor) -> Batch:
+        """Return a batch of the graphs with the indices `graphs [B]`, not prepared ahead."""
+        return self._loader.batch(graphs).to(self.device)
+
     def _moved(self, cut: Iterator[tuple[Any, list[int]]]) -> Iterator[tuple[Any, list[int]]]:
         if self.device.type != "cuda":
             yield from ahead_of(cut, self.ahead)
             return
         side = torch.cuda.Stream(self.device)
+        self._loader.expands = False  # on the device instead, so that fewer bytes are sent
 
         def sent() -> Iterator[tuple[Any, list[int], torch.cuda.Event]]:
             for batch, sizes in cut:
@@ -71,12 +83,20 @@ class StreamingLoader:
             current = torch.cuda.current_stream(self.device)
             current.wait_event(arrived)
             # else the side stream, which allocated the batch, could reuse its memory
-            yield _each(batch, lambda part: part.record_stream(current)), sizes  # noqa: B023, called at once
+            yield _each(batch, lambda part: _expanded(part.record_stream(current))), sizes  # noqa: B023, called at once
 
 
 def _each(batch: Any, function: Callable[[Batch], Batch]) -> Any:
     """Return `function(batch)`, or its results for both batches of a pair."""
     return tuple(map(function, batch)) if isinstance(batch, tuple) else function(batch)
+
+
+def _expanded(batch: Batch) -> Batch:
+    """Expand the compact columns of a batch in place, and return the batch."""
+    for key, value in batch._store.items():
+        if isinstance(value, Compact):
+            batch[key] = value.form.expand(value.raw)
+    return batch
 
 
 def ahead_of(items: Iterator[Any], depth: int = 2) -> Iterator[Any]:

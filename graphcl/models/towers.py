@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from graphcl.arguments import ProjectorName
 from graphcl.errors import InputError
-from graphcl.models.contrastive import ContrastiveModel
+from graphcl.models.contrastive import ContrastiveModel, Role
 from graphcl.models.interface import accepts
 from graphcl.models.projector import make_projector
-
-Role = Literal["query", "target"]
-"""Role of a graph in a pair."""
 
 
 class Tower(nn.Module):
@@ -81,10 +78,6 @@ class TwoTowers(ContrastiveModel):
         if batch.get("role") == "target":
             return self.target.encode(batch, edge_weight)
         return super().encode(batch, edge_weight)
-
-    def encode_views(self, view1: Batch, view2: Batch) -> tuple[Tensor, Tensor]:
-        """Return the embeddings `[B, D]` of queries and targets."""
-        return self.encode(view1), self.target.encode(view2)
 
     def role(self, role: Role) -> ContrastiveModel:
         """Return the model of queries or of targets."""

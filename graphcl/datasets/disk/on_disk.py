@@ -1,7 +1,8 @@
 """Open data sets on disk as memory-mapped files; only the pages that are accessed are loaded.
 
     FOLDER/graphcl.json     name, features, classes, number of graphs, slices file of each attribute, ...
-    FOLDER/x.npy            the attribute `x` of all graphs, concatenated as in PyG's `InMemoryDataset`
+    FOLDER/x.npy            the attribute `x` of all graphs, concatenated as in PyG's `InMemoryDataset`; one-hot columns
+                            as category numbers, other columns in fewer bytes where exact (`compact` in graphcl.json)
     FOLDER/x.slices.npy     start of each graph in `x`, `[n + 1]`; attributes with equal slices share one file
     FOLDER/id.npy           a string attribute of all graphs, concatenated as UTF-8 bytes
     FOLDER/split.train.npy  benchmark only: indices of the training graphs; also split.valid.npy, split.test.npy
@@ -33,6 +34,7 @@ from graphcl.datasets.settings import FeatureName
 from graphcl.datasets.store import LARGEST
 from graphcl.datasets.texts import decode
 from graphcl.errors import InputError, one_line, reason
+from graphcl.graphs.compact import Compact, Layout
 from graphcl.system.files import read_json
 
 META = "graphcl.json"
@@ -45,6 +47,18 @@ class _BenchmarkMeta(Settings):
     task_type: Name
     eval_metric: Name
     num_tasks: Count
+
+
+class CompactMeta(Settings):
+    """Columns in `graphcl.json` whose file holds bytes, see `graphcl.graphs.compact.Layout`."""
+
+    dtype: Literal["float32", "float64", "int64"]
+    kinds: list[Literal["code8", "code16", "float16", "float32", "float64", "uint8", "int16", "int32", "int64"]]
+    widths: list[Count]
+
+    def layout(self) -> Layout:
+        """Return the layout of a row."""
+        return Layout(getattr(torch, self.dtype), tuple(zip(self.kinds, self.widths, strict=False)))
 
 
 class Meta(Settings):
@@ -61,6 +75,8 @@ class Meta(Settings):
     """Attribute -> attribute that names its slices file; attributes with equal slices share one file."""
     texts: list[str] = Field([])
     """Attributes that hold a string for each graph, as UTF-8 bytes."""
+    compact: dict[str, CompactMeta] = Field({})
+    """Attributes whose file holds the bytes of compact columns, uint8 `[rows, bytes]`."""
     benchmark: _BenchmarkMeta | None = None
 
 
@@ -99,6 +115,12 @@ class MappedDataset(GraphDataset):
             return
         for start in torch.linspace(0, content.numel() - _BLOCK, _BLOCKS, dtype=torch.float64).long().tolist():
             super()._add_bytes(digest, key, content[start : start + _BLOCK])
+
+    def _add_compact(self, digest: Any, key: str, value: Compact) -> None:
+        if value.raw.nbytes > _BLOCK * _BLOCKS:
+            self._add_bytes(digest, key, value.raw.flatten())
+        else:
+            super()._add_compact(digest, key, value)
 
     def check(self, batch: Mapping[str, Tensor], ptr: Tensor, edge_ptr: Tensor) -> None:
         """Raise InputError if an edge ends outside its graph, or a feature is not finite: the file is damaged.
@@ -171,6 +193,12 @@ def _open(path: Path) -> MappedDataset:
         _need(valid, path / f"{key}.slices.npy", f"[{n + 1}] of int64, start at 0 and ascend, for {n} graphs", cut)
     for key, cut_as in meta.attributes.items():
         value, cut = map_npy(path / f"{key}.npy"), cuts[cut_as]
+        if key in meta.compact:
+            layout = meta.compact[key].layout()
+            fits = value.dim() == 2 and value.dtype == torch.uint8 and value.size(1) == layout.row_bytes
+            rule = f"[rows, {layout.row_bytes}] of uint8, for fewer than 65,536 columns"
+            _need(fits and layout.width < 2**16, path / f"{key}.npy", rule, value)
+            value = Compact(value, layout)
         size = value.size(data.__cat_dim__(key, value) or 0) if value.dim() else -1
         _need(size == int(cut[-1]), path / f"{key}.npy", f"of {int(cut[-1])} entries, as {cut_as}.slices.npy", value)
         data[key], slices[key] = value, cut

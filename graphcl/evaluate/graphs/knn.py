@@ -43,7 +43,7 @@ def knn(
 
     Memory: about 12 n^2 bytes.
 
-    For the other arguments, the result and the errors, see `svm`; `inner_folds` choose k.
+    For the other arguments, the result and the errors, see `svm`; `h` may be sparse, and `inner_folds` choose k.
 
     Args:
         seed: seed of the folds and of the order of equal cosines.
@@ -57,7 +57,7 @@ def knn(
     Reference: Z. Wu et al., "Unsupervised Feature Learning via Non-Parametric Instance Discrimination", CVPR 2018,
     section 3.4.
     """
-    data = make_folds(h, y, seed, folds, inner_folds, workers, on_fold, on_test)
+    data = make_folds(h, y, seed, folds, inner_folds, workers, on_fold, on_test, sparse=True)
     # one sorted table of cosines serves all folds and all k; equal rows have exactly equal cosines
     similarity = pair_dots(unit_rows(data.h), data.workers)
     order = _most_similar_first(similarity, np.random.default_rng(seed).permutation(len(similarity)))

@@ -78,7 +78,8 @@ def retrieval(
     `graphcl.evaluate.ranking.rank_queries`.
 
     Args:
-        h: embedding `[n, D]`, any float dtype, any device, converted to float64; or a `Kernel`.
+        h: embedding `[n, D]`, any float dtype, any device, converted to float64; or a sparse matrix of SciPy, whose
+            columns are not standardised; or a `Kernel`.
         y: class of each graph `[n]`; None if `group` is given, which then decides.
         seed: seed of the folds; with groups, only recorded.
         group: group of each graph `[n]`, strings or whole numbers, -1 for none; default: relevance by class.
@@ -110,7 +111,7 @@ def retrieval(
 
     Reference: Musgrave et al., "A Metric Learning Reality Check", ECCV 2020 (settings by validation groups).
     """
-    kernel = h if isinstance(h, Kernel) else cosine_kernel(embedding(h))
+    kernel = h if isinstance(h, Kernel) else cosine_kernel(embedding(h, sparse=True))
     given = {"pairs": pairs, "targets": targets, "place": place}
     ranked_parts = _ranked_parts(kernel, group, split, **{name: _rows(name, each) for name, each in given.items()})
     if ranked_parts is not None:
@@ -136,13 +137,34 @@ def retrieval(
     return dataclasses.replace(scores, chosen=chosen, metric="mrr", figures=means)
 
 
-def cosine_kernel(rows: np.ndarray) -> Kernel:
-    """Return the cosines of `rows [n, D]` as a kernel; its setting is whether to standardise the columns."""
+def cosine_kernel(rows: Any) -> Kernel:
+    """Return the cosines of `rows [n, D]` as a kernel; its setting is whether to standardise the columns.
+
+    Columns of a sparse matrix are not standardised.
+    """
+    if not isinstance(rows, np.ndarray):
+        return sparse_kernel([unit_rows(rows)], np.arange(rows.shape[0]))
 
     def similarity(scale: bool, train: np.ndarray) -> Similarity:
         return cosines(torch.from_numpy(unit_rows(standardised(rows, rows[train]) if scale else rows)))
 
     return Kernel(similarity, (False, True), len(rows))
+
+
+def sparse_kernel(rows: Sequence[Any], place: np.ndarray) -> Kernel:
+    """Return inner products of sparse matrices as a kernel, whose setting is the number of the matrix.
+
+    `place [n]` is the row of each graph in the matrices.
+    """
+
+    def of(number: int, _: np.ndarray) -> Similarity:
+        def similarity(queries: Tensor, candidates: Tensor) -> Tensor:
+            one, two = (rows[number][place[each.numpy()]] for each in (queries, candidates))
+            return torch.from_numpy((one @ two.T).toarray())
+
+        return similarity
+
+    return Kernel(of, range(len(rows)), len(place))
 
 
 def standardised(rows: np.ndarray, like: np.ndarray) -> np.ndarray:

@@ -79,8 +79,9 @@ def svm(
     Memory: about 8 n^2 bytes, and up to 14 n^2 for each worker.
 
     Args:
-        h: embedding `[n, D]`, any float dtype, any device; converted to float64 on the CPU. Or a `Kernel` within
-            [-1, 1], computed once for all graphs, which replaces k; inner folds choose its setting and C together.
+        h: embedding `[n, D]`, any float dtype, any device; converted to float64 on the CPU. Without `scale`, a sparse
+            matrix of SciPy too. Or a `Kernel` within [-1, 1], computed once for all graphs, which replaces k;
+            inner folds choose its setting and C together.
         y: class of each graph `[n]`, whole numbers or strings; tensor, array or pandas Series.
         seed: seed of the outer and the inner folds; nothing else is random.
         folds: number of outer folds, at least 2; reduced to the size of the smallest class.
@@ -114,7 +115,7 @@ def svm(
     if isinstance(h, Kernel):
         data = make_folds(np.arange(h.n)[:, None], y, seed, folds, inner_folds, workers, on_fold, on_test)
         return _of_kernel(h, data, grid)
-    data = make_folds(h, y, seed, folds, inner_folds, workers, on_fold, on_test)
+    data = make_folds(h, y, seed, folds, inner_folds, workers, on_fold, on_test, sparse=not scale)
     distances = None if scale else squared_distances(data.h, data.workers)
     buffers = threading.local()  # reuse memory, as page faults of a new kernel take as long as computing it
 
@@ -162,13 +163,14 @@ def kernel_hits(kernel: np.ndarray, labels: np.ndarray, part: Part, candidates: 
     return [_hits(kernel, labels, part, c, pairs) for c in candidates]
 
 
-def squared_distances(h: np.ndarray, workers: int = 1) -> np.ndarray:
+def squared_distances(h: Any, workers: int = 1) -> np.ndarray:
     """Return the squared distances `[n, n]` of the rows of `h`, as libsvm computes them: one dot product per pair.
 
     A value of each column is subtracted first, as a large mean would leave rounding errors only. It is the middle one,
-    as it leaves whole numbers whole.
+    as it leaves whole numbers whole; of a sparse matrix, 0.
     """
-    dots = pair_dots(h - np.partition(h, len(h) // 2, axis=0)[len(h) // 2], workers)
+    centre = np.partition(h, len(h) // 2, axis=0)[len(h) // 2] if isinstance(h, np.ndarray) else None
+    dots = pair_dots(h if centre is None else h - centre, workers)
     square = dots.diagonal().copy()
     for row, own in zip(dots, square, strict=True):
         row *= -2
@@ -177,7 +179,7 @@ def squared_distances(h: np.ndarray, workers: int = 1) -> np.ndarray:
     return dots
 
 
-def rbf_kernel(h: np.ndarray, part: Part, distances: np.ndarray | None, buffer: np.ndarray) -> np.ndarray:
+def rbf_kernel(h: Any, part: Part, distances: np.ndarray | None, buffer: np.ndarray) -> np.ndarray:
     """Return the kernel matrix `[train + held, train]` of all rows in `part` against its training rows, in `buffer`.
 
     Without `distances`, standardise the embedding `h` over the training rows.
@@ -187,7 +189,8 @@ def rbf_kernel(h: np.ndarray, part: Part, distances: np.ndarray | None, buffer: 
     rows, train = np.concatenate(part), part[0]
     kernel = buffer[: len(rows) * len(train)].reshape(len(rows), len(train))
     z = StandardScaler().fit(h[train]).transform(h[rows]) if distances is None else h[rows]
-    variance = z[: len(train)].var()
+    fit = z[: len(train)]
+    variance = fit.var() if isinstance(fit, np.ndarray) else fit.multiply(fit).mean() - fit.mean() ** 2
     gamma = 1 / (h.shape[1] * variance) if variance > np.finfo(float).tiny else 1.0
     if distances is None:
         # -gamma |a - b|^2 = 2 gamma ab - gamma aa - gamma bb, so one matrix product gives all exponents.

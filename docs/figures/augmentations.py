@@ -1,17 +1,22 @@
-"""Draw graphs and their augmented views."""
+"""A graph and its views: python docs/figures/augmentations.py --mirror FOLDER writes augmentations.svg.
 
-from __future__ import annotations
+`--dataset`, `--graph`, `--ratio` and `--seed` draw another graph or other views.
+"""
 
-from collections.abc import Mapping
+import argparse
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
+import networkx as nx
 import numpy as np
 import torch
-from torch_geometric.data import Data
+from matplotlib.collections import LineCollection
+from matplotlib.lines import Line2D
 
-from graphcl.augment import Augmentation
+from graphcl import load_dataset
+from graphcl.registry import augmentations
 from graphcl.report.style import COLOURS, INK, MUTED, PAPER, panels, style
+from graphcl.report.svg import to_svg
 
 ADDED = COLOURS[1]
 _NAMES = {"MUTAG": ("C", "N", "O", "F", "I", "Cl", "Br")}
@@ -23,7 +28,6 @@ _COLUMNS = 5
 """Maximum number of drawings in a row."""
 _SPRINGS = 150
 """Number of nodes above which a spring layout is used, as the Kamada-Kawai layout would take seconds."""
-Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -36,17 +40,17 @@ class Change:
     """Nodes of the original that the view lacks."""
     masked: list[int]
     """Nodes of the view whose features differ from the original's."""
-    kept: list[Pair]
-    removed: list[Pair]
-    added: list[Pair]
+    kept: list
+    removed: list
+    added: list
 
     @property
-    def size(self) -> str:
+    def size(self):
         """The numbers of nodes and edges of the view, as text."""
         return f"{len(self.nodes)} nodes, {len(self.kept) + len(self.added)} edges"
 
     @property
-    def difference(self) -> str:
+    def difference(self):
         """The difference from the original graph, as text."""
         gone = [f"{len(each)} {name}" for each, name in ((self.gone, "nodes"), (self.removed, "edges")) if each]
         parts = [f"{' and '.join(gone)} gone"] if gone else []
@@ -54,20 +58,9 @@ class Change:
         parts += [f"{len(self.masked)} nodes masked"] if self.masked else []
         return ", ".join(parts) or "unchanged"
 
-    def __str__(self) -> str:
-        return f"{self.size}; {self.difference}"
 
-
-def change(graph: Data, augmentation: Augmentation, generator: torch.Generator | None = None) -> Change:
-    """Augment a graph with `x` and return the difference between the graph and the view.
-
-    Example:
-        >>> from graphcl import NodeDrop
-        >>> path = Data(x=torch.ones(4, 1), edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]))
-        >>> seen = change(path, NodeDrop(0.25), torch.Generator().manual_seed(0))
-        >>> len(seen.gone), len(seen.nodes)
-        (1, 3)
-    """
+def change(graph, augmentation, generator):
+    """Augment a graph with `x` and return the difference between the graph and the view."""
     numbered = graph.clone()
     numbered.node_number = torch.arange(graph.x.size(0))  # shows which nodes the view keeps
     view = augmentation(numbered, generator)
@@ -85,46 +78,26 @@ def change(graph: Data, augmentation: Augmentation, generator: torch.Generator |
 
 
 @style()
-def augmentations(
-    graphs: Mapping[str, Data], views: Mapping[str, Augmentation], seed: int = 0, dataset: str = ""
-) -> tuple[Any, list[tuple[str, str, Change]]]:
-    """Draw each graph and its view under each augmentation, and return the figure and the differences.
-
-    Each graph (title -> graph with `x`) has a row: first the original, then its views, with the nodes at the same
-    positions. Each view draws from its own generator. The name of the data set gives node labels their names.
-
-    Returns:
-        The figure, and a tuple for each view: title of the graph, name of the augmentation, difference.
-    """
-    width = 1 + len(views)
-    columns = min(width, _COLUMNS)
-    lines = -(-width // columns)
-    figure, axes = panels(len(graphs) * lines * columns, 2.5, 2.75, columns)
-    seen, kinds_seen = [], set()
-    for row, (name, graph) in enumerate(graphs.items()):
-        positions, kinds = layout(graph), node_kinds(graph)
-        kinds_seen |= set() if kinds is None else set(kinds.tolist())
-        mine = axes[row * lines * columns :][: lines * columns]
-        edges = sorted(_pairs(graph.edge_index.tolist()))
-        original = Change(list(range(len(positions))), [], [], edges, [], [])
-        _draw(mine[0], positions, kinds, original, dataset)
-        _title(mine[0], name, original.size)
-        for axis, (label, augmentation) in zip(mine[1:width], views.items(), strict=True):
-            found = change(graph, augmentation, torch.Generator().manual_seed(seed))
-            _draw(axis, positions, kinds, found, dataset)
-            _title(axis, label, f"{found.size}\n{found.difference}")
-            seen.append((name, label, found))
-        for axis in mine[width:]:
-            axis.remove()
-    if marks := _legend(kinds_seen, [found for *_, found in seen], dataset):
-        figure.legend(handles=marks, loc="outside lower center", ncols=min(len(marks), 2 * columns), fontsize=9)
-    return figure, seen
+def draw(graph, title, views, seed, dataset):
+    """Return the figure of a graph and its view under each of `views`, each with its own generator."""
+    columns = min(1 + len(views), _COLUMNS)
+    figure, axes = panels(1 + len(views), 2.5, 2.75, columns)
+    positions, kinds = layout(graph), node_kinds(graph)
+    original = Change(list(range(len(positions))), [], [], sorted(_pairs(graph.edge_index.tolist())), [], [])
+    _draw(axes[0], positions, kinds, original, dataset)
+    _title(axes[0], title, original.size)
+    seen = []
+    for axis, (label, augmentation) in zip(axes[1:], views.items(), strict=True):
+        seen.append(change(graph, augmentation, torch.Generator().manual_seed(seed)))
+        _draw(axis, positions, kinds, seen[-1], dataset)
+        _title(axis, label, f"{seen[-1].size}\n{seen[-1].difference}")
+    marks = _legend(set() if kinds is None else set(kinds.tolist()), seen, dataset)
+    figure.legend(handles=marks, loc="outside lower center", ncols=min(len(marks), 2 * columns), fontsize=9)
+    return figure
 
 
-def layout(graph: Data) -> np.ndarray:
+def layout(graph):
     """Return node positions `[N, 2]` from the Kamada-Kawai layout; from a spring layout if the graph is large."""
-    import networkx as nx
-
     network = nx.empty_graph(graph.x.size(0))
     network.add_edges_from(sorted(_pairs(graph.edge_index.tolist())))
     if len(network) > _SPRINGS:
@@ -138,21 +111,19 @@ def layout(graph: Data) -> np.ndarray:
     return np.array([positions[node] for node in range(len(network))])
 
 
-def node_kinds(graph: Data) -> np.ndarray | None:
+def node_kinds(graph):
     """Return the node labels `[N]` if `x` is one-hot with several columns, else None."""
     x = graph.x if graph.x.dim() == 2 else graph.x[:, None]
     one_hot = bool(((x == 0) | (x == 1)).all()) and bool((x.sum(dim=1) == 1).all())
     return x.argmax(dim=1).numpy() if one_hot and x.size(1) > 1 else None
 
 
-def _title(axis: Any, name: str, details: str) -> None:
+def _title(axis, name, details):
     axis.text(0, 1.2, name, transform=axis.transAxes, weight="bold", fontsize=9.5, va="bottom")
     axis.text(0, 1.18, details, transform=axis.transAxes, fontsize=8, va="top")
 
 
-def _draw(axis: Any, positions: np.ndarray, kinds: np.ndarray | None, found: Change, dataset: str) -> None:
-    from matplotlib.collections import LineCollection
-
+def _draw(axis, positions, kinds, found, dataset):
     size = _dot_size(positions)
     fine = len(found.kept) + len(found.removed) > 60
     lines = ((found.removed, MUTED, ":", 0.7), (found.kept, INK, "-", 0.35 if fine else 0.75))
@@ -179,7 +150,7 @@ def _draw(axis: Any, positions: np.ndarray, kinds: np.ndarray | None, found: Cha
     axis.set_axis_off()
 
 
-def _dot_size(positions: np.ndarray) -> float:
+def _dot_size(positions):
     """Return the dot area in square points at which few dots overlap on a drawing two inches wide."""
     if len(positions) == 1:
         return 110.0
@@ -189,16 +160,14 @@ def _dot_size(positions: np.ndarray) -> float:
     return float(np.clip(0.85 * apart, 2.2, 10.5) ** 2)
 
 
-def _kind_name(kind: int, dataset: str) -> str:
+def _kind_name(kind, dataset):
     names = _NAMES.get(dataset, ())
     return names[kind] if kind < len(names) else str(kind)
 
 
-def _legend(kinds: set[int], found: list[Change], dataset: str) -> list[Any]:
+def _legend(kinds, found, dataset):
     """Return legend entries for the changes and the node labels that occur, unless there are too many labels."""
-    from matplotlib.lines import Line2D
-
-    dot: dict[str, Any] = {"marker": "o", "ls": "", "ms": 8}
+    dot = {"marker": "o", "ls": "", "ms": 8}
     prefix = "" if dataset in _NAMES else "label "
     marks = [
         Line2D([], [], **dot, mec=INK, mew=0.8, mfc=_FILLS[kind], label=f"{prefix}{_kind_name(kind, dataset)}")
@@ -213,6 +182,26 @@ def _legend(kinds: set[int], found: list[Change], dataset: str) -> list[Any]:
     return marks
 
 
-def _pairs(edge_index: list[list[int]]) -> set[Pair]:
+def _pairs(edge_index):
     """Return the undirected edges without self-loops as pairs `(u, v)`, u < v."""
     return {(min(u, v), max(u, v)) for u, v in zip(*edge_index, strict=True) if u != v}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--mirror")
+    parser.add_argument("--data-root", default="datasets")
+    parser.add_argument("--dataset", default="MUTAG")
+    parser.add_argument("--graph", type=int, default=2)
+    parser.add_argument("--ratio", type=float, default=0.2)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    dataset = load_dataset(given.dataset, given.data_root, given.mirror)
+    names = ("node_drop", "subgraph", "edge_perturb", "attribute_mask")
+    views = {name: augmentations[name](ratio=given.ratio) for name in names}
+    figure = draw(dataset[given.graph], f"{dataset.name} {given.graph}", views, given.seed, dataset.name)
+    Path(__file__).with_suffix(".svg").write_text(to_svg(figure))
+
+
+if __name__ == "__main__":
+    main()
