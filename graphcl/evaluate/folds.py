@@ -86,15 +86,14 @@ def make_folds(
     workers: int | None,
     on_fold: OnFold | None = None,
     on_test: OnTest | None = None,
-    sparse: bool = False,
 ) -> Folds:
     """Check the data of an evaluator, see `graphcl.evaluate.svm`, and return its outer and inner folds.
 
-    `sparse` is whether the evaluator accepts a sparse matrix of SciPy as `h`.
+    An evaluator that accepts sparse matrices of SciPy passes `embedding(h, sparse=True)`.
     """
     from sklearn.model_selection import StratifiedKFold
 
-    h = embedding(h, sparse)
+    h = h if hasattr(h, "tocsr") else embedding(h)
     classes, labels = class_indices(y, h.shape[0])
     outer, inner_folds = _outer_parts(classes, labels, seed, folds, inner_folds)
     inner_split = StratifiedKFold(inner_folds, shuffle=True, random_state=seed)

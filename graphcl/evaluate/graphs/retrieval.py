@@ -85,7 +85,8 @@ def retrieval(
         group: group of each graph `[n]`, strings or whole numbers, -1 for none; default: relevance by class.
         pairs: instead of groups, rows of each query and its target, `[2, P]`; queries of a part search its `targets`.
         targets: rows that are candidates, with `pairs`; default: the targets of the pairs.
-        place: with groups or pairs, place of each row `[n]`, whole numbers; a query then searches its own place only.
+        place: with groups or pairs, place of each row `[n]`, whole numbers; a query then searches its own place only,
+            and `mrr_all` and `recall_at_1_all` are the figures of the same setting in all places.
         split: row indices of the parts `train`, `valid` and `test`, with no group on two parts; default: random parts
             of `graphcl.evaluate.on_split.group_split`, equal for every seed.
         folds: number of outer folds, by class only; reduced to the size of the smallest class.
@@ -112,10 +113,11 @@ def retrieval(
     Reference: Musgrave et al., "A Metric Learning Reality Check", ECCV 2020 (settings by validation groups).
     """
     kernel = h if isinstance(h, Kernel) else cosine_kernel(embedding(h, sparse=True))
-    given = {"pairs": pairs, "targets": targets, "place": place}
-    ranked_parts = _ranked_parts(kernel, group, split, **{name: _rows(name, each) for name, each in given.items()})
+    given = {"pairs": _rows("pairs", pairs), "targets": _rows("targets", targets)}
+    ranked_parts = _ranked_parts(kernel, group, split, **given, place=_rows("place", place))
     if ranked_parts is not None:
-        found = _on_parts(kernel, *ranked_parts, seed, on_test)
+        anywhere = None if place is None else _ranked_parts(kernel, group, split, **given, place=None)
+        found = _on_parts(kernel, *ranked_parts, seed, anywhere and anywhere[0], on_test)
         if on_fold is not None:
             on_fold(1, 1)
         return found
@@ -229,9 +231,17 @@ def _by_pairs(kernel: Kernel, pairs: Tensor, targets: Tensor | None, place: Tens
 
 
 def _on_parts(
-    kernel: Kernel, rank: Rank, parts: Mapping[str, np.ndarray], seed: int, on_test: OnTest | None
+    kernel: Kernel,
+    rank: Rank,
+    parts: Mapping[str, np.ndarray],
+    seed: int,
+    anywhere: Rank | None,
+    on_test: OnTest | None,
 ) -> FoldScores:
-    """Return the scores of `retrieval` on a split; raise InputError if a part has no query."""
+    """Return the scores of `retrieval` on a split; raise InputError if a part has no query.
+
+    `anywhere` ranks the candidates of all places, if `rank` does not.
+    """
 
     def ranked(setting: Any, part: str) -> QueryScores:
         try:
@@ -245,5 +255,8 @@ def _on_parts(
     if on_test is not None:
         on_test(found.queries.numpy(), found.values["mrr"].numpy())
     figures, ends = found.percent(), dict(zip(("mrr_low", "mrr_high"), found.intervals()["mrr"], strict=True))
+    if anywhere is not None:
+        of_all = anywhere(kernel.similarity(kernel.settings[best], parts["train"]), parts["test"]).percent()
+        ends |= {f"{name}_all": of_all[name] for name in ("mrr", "recall_at_1")}
     mrr, chosen = (figures.pop("mrr"),), (float(kernel.settings[best]),)
     return FoldScores(seed, mrr, chosen, (inner[best],), 1, 1, "mrr", figures=figures | ends)

@@ -40,7 +40,7 @@ from torch import Tensor
 
 from graphcl.arguments import Costs, Count, FoldCount, Seed
 from graphcl.errors import warn
-from graphcl.evaluate.folds import C_GRID, Folds, OnFold, OnTest, Part, make_folds, pair_dots
+from graphcl.evaluate.folds import C_GRID, Folds, OnFold, OnTest, Part, embedding, make_folds, pair_dots
 from graphcl.evaluate.graphs.retrieval import Kernel
 from graphcl.evaluate.scores import FoldScores
 from graphcl.registry import evaluators
@@ -80,8 +80,8 @@ def svm(
 
     Args:
         h: embedding `[n, D]`, any float dtype, any device; converted to float64 on the CPU. Without `scale`, a sparse
-            matrix of SciPy too. Or a `Kernel` within [-1, 1], computed once for all graphs, which replaces k;
-            inner folds choose its setting and C together.
+            matrix of SciPy too. Or a `Kernel` within [-1, 1], computed once for all graphs, which replaces k; inner
+            folds choose its setting and C together.
         y: class of each graph `[n]`, whole numbers or strings; tensor, array or pandas Series.
         seed: seed of the outer and the inner folds; nothing else is random.
         folds: number of outer folds, at least 2; reduced to the size of the smallest class.
@@ -115,7 +115,7 @@ def svm(
     if isinstance(h, Kernel):
         data = make_folds(np.arange(h.n)[:, None], y, seed, folds, inner_folds, workers, on_fold, on_test)
         return _of_kernel(h, data, grid)
-    data = make_folds(h, y, seed, folds, inner_folds, workers, on_fold, on_test, sparse=not scale)
+    data = make_folds(embedding(h, sparse=not scale), y, seed, folds, inner_folds, workers, on_fold, on_test)
     distances = None if scale else squared_distances(data.h, data.workers)
     buffers = threading.local()  # reuse memory, as page faults of a new kernel take as long as computing it
 
