@@ -32,7 +32,7 @@ from graphcl.config.specs import complete_spec
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.distributed.batchnorm import synchronise
 from graphcl.evaluate import FoldScores
-from graphcl.experiment.build import make_augmentations, make_method, make_model, standardised, training_loader
+from graphcl.experiment.build import make_augmentations, make_method, make_model, prepared, training_loader
 from graphcl.experiment.context import Context, Scores
 from graphcl.experiment.copies import sampled, with_copies
 from graphcl.experiment.parts import places
@@ -95,8 +95,7 @@ def run_seed(
     """
     context = context or Context()
     model = make_model(config, dataset, seed, encoder).to(device)
-    if config.standardise_columns and not dataset.scales:
-        dataset = standardised(config, dataset, model)
+    dataset = prepared(config, dataset, model)
     method = make_method(config, dataset, model, seed)
     first, second = make_augmentations(config)
     shard, order, generator = context.draws(method, seed, device)

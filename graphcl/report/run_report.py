@@ -205,7 +205,7 @@ def _curves(metrics: Sequence[Mapping[str, Any]]) -> Section:
 
 
 def _maps(run: Run) -> Section:
-    if "h" not in run.embeddings or not run.embeddings["h"].size:
+    if "h" not in run.embeddings or not run.embeddings["h"].size or "ptr" in run.embeddings:
         return None
     h, y = run.embeddings["h"], run.embeddings.get("y")
     graphs = plot_indices(h.shape[1])

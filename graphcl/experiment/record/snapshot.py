@@ -21,6 +21,7 @@ from graphcl.losses.engine.dense import off_diagonal
 from graphcl.losses.engine.unit import normalize
 from graphcl.methods import Method
 from graphcl.report.run_files import EDGES
+from graphcl.sparse.rows import SparseRows
 from graphcl.training.epoch import graph_ids
 
 GRAPHS = 512
@@ -75,7 +76,7 @@ def snapshot(
 
 
 def report_arrays(
-    config: Config, dataset: GraphDataset, method: Method, h: Tensor, seed: int = 0, like: object = None
+    config: Config, dataset: GraphDataset, method: Method, h: Tensor | SparseRows, seed: int = 0, like: object = None
 ) -> Arrays:
     """Return the arrays for the report: the result of `snapshot`, and a map of the embeddings `h [n, H]`.
 
@@ -87,8 +88,10 @@ def report_arrays(
     order, views = torch.Generator().manual_seed(_SEED + seed), torch.Generator(device).manual_seed(_SEED + seed)
     sampler = training_sampler(config, dataset, min(config.batch_size, GRAPHS), order)
     loader = make_loader(dataset, device=device, like=like, batch_sampler=sampler)
-    points, shares = principal_plane(h.numpy()[plot_indices(h.size(0))])
     found = snapshot(method, loader, *make_augmentations(config), views)
+    if isinstance(h, SparseRows):
+        return found
+    points, shares = principal_plane(h.numpy()[plot_indices(h.size(0))])
     return {**found, "map": points.astype(np.float32), "shares": shares}
 
 
