@@ -1,7 +1,8 @@
 """Check the verdicts of `graphcl diagnose` on six planted sets: python benchmarks/diagnose.py --seeds 20
 
 The labels of a set follow from the features of the nodes, the edges, both, the number of nodes, copies of graphs, or
-nothing. Prints, for each set, how many seeds get the right verdict, and the gains of each seed on one line as JSON.
+nothing. Prints, for each set, how many seeds get the right verdict, and the intervals of each seed on one line as JSON.
+`--table runs/*-diagnosis-1` prints a table of finished diagnoses instead.
 """
 
 import argparse
@@ -10,12 +11,17 @@ import random
 import sys
 import time
 import warnings
+from pathlib import Path
 
 import torch
 from torch_geometric.data import Data
 
 from graphcl import load_dataset, make_config
+from graphcl.diagnose.answers import AS_IS, untrained_best
 from graphcl.diagnose.run import diagnose
+from graphcl.diagnose.scored import Scored, mean
+from graphcl.evaluate import FoldScores
+from graphcl.evaluate.scores import Interval
 
 KINDS = ("features", "edges", "both", "size", "leak", "nothing")
 DECIDE = ("no edges", "constant features", "sizes only")
@@ -73,14 +79,41 @@ def verdict(kind, seed, num_graphs=200, seeds=(0, 1, 2)):
     return diagnose(config, dataset, ROWS, DECIDE, more=False).answers
 
 
+def table(folders):
+    """Return the table of several diagnoses in Markdown, from `diagnosis.json` in each folder."""
+    names = {"sizes only": "sizes", "no edges": "no edges", "constant features": "no features", AS_IS: "as they are"}
+    head = ["data set", "graphs", "majority", *names.values(), "trained", "gain of edges", "of features", "of training"]
+    lines = [[*head, "copies in training", "without them", "verdict"]]
+    for folder in folders:
+        kept = json.loads((folder / "diagnosis.json").read_text())
+        rows = {
+            name: {row: [Scored(FoldScores.of(each)) for each in seeds] for row, seeds in by_row.items()}
+            for name, by_row in kept["table"].items()
+        }
+        best = [f"{mean(untrained_best(rows[name])):.1f}" if name in rows else "-" for name in names]
+        gains = {name: Interval(**each) for name, each in kept["gains"].items()}
+        size = kept["graphs"] if kept["graphs"] == kept["of"] else f"{kept['graphs']} of {kept['of']}"
+        line = [kept["dataset"], size, f"{kept['scores']['none']:.1f}", *best, f"{mean(rows[AS_IS]['trained']):.1f}"]
+        line += [str(gains.get(name, "-")) for name in ("edges", "features", "training")]
+        without = kept["scores"].get("best_without_copies")
+        line += [f"{100 * kept['copies']['in_training']:.1f} %", "-" if without is None else f"{without:.1f}"]
+        lines.append([*map(str, line), kept["kind"]])
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
 def main():
-    """Print the verdicts of all sets and seeds."""
+    """Print the verdicts of all sets and seeds, or a table of diagnoses."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS)
     parser.add_argument("--first", type=int, default=0, help="first seed")
     parser.add_argument("--graphs", type=int, default=200)
+    parser.add_argument("--table", nargs="+", type=Path, help="folders of graphcl diagnose, to print as one table")
     given = parser.parse_args()
+    if given.table:
+        print(table(given.table))
+        return
     warnings.simplefilter("ignore")
     right = dict.fromkeys(given.kinds, 0)
     for seed in range(given.first, given.first + given.seeds):

@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from graphcl.arguments import nearest
 from graphcl.datasets.dataset import GraphDataset
+from graphcl.errors import InputError
 from graphcl.graphs.rewire import rewire
 from graphcl.graphs.segment import pointers, ranges, repeat, shuffled
 
@@ -85,9 +87,25 @@ CONTROLS = {
 """Name of a control -> function of a data set and a seed."""
 
 
-def same_graphs(one: GraphDataset, two: GraphDataset) -> bool:
-    """Return whether two data sets have equal edges and features."""
-    return all(torch.equal(one._data[key], two._data[key]) for key in ("edge_index", "x"))
+def controlled(name: str, dataset: GraphDataset, seed: int = 0) -> GraphDataset | None:
+    """Return the data set, and its targets, under a control of `CONTROLS`; None if it changes nothing or is too large.
+
+    Raises:
+        InputError: the control is unknown.
+    """
+    if name not in CONTROLS:
+        raise InputError(f"unknown control {name!r}; {nearest(name, CONTROLS)}.")
+    sets = [each for each in (dataset, dataset.targets) if each is not None]
+    found = [CONTROLS[name](each, seed) for each in sets]
+    keys = ("edge_index", "x")
+    if None in found or all(
+        torch.equal(one._data[key], two._data[key]) for one, two in zip(sets, found, strict=True) if two for key in keys
+    ):
+        return None
+    first, *targets = found
+    assert first is not None
+    first.targets = targets[0] if targets else None
+    return first
 
 
 def _sizes(dataset: GraphDataset) -> Tensor:

@@ -31,7 +31,7 @@ KINDS = {
     "features": "The features of the nodes carry the score; that edges add to them is not shown.",
     "edges": "The edges carry the score; that features of the nodes add to them is not shown.",
     "both": "Edges and features both carry the score: without either, it falls.",
-    "either": "Edges or features suffice: without one of them, the other makes up for it.",
+    "either": "Edges or features suffice: without one of the two no loss is shown, without both the score falls.",
 }
 """Verdict -> its sentence."""
 OVER = {

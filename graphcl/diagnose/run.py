@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from graphcl.config import Config
-from graphcl.datasets.controls import CONTROLS, same_graphs
+from graphcl.datasets.controls import CONTROLS, controlled
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.diagnose.answers import AS_IS, Answers, answer
 from graphcl.diagnose.copies import Copies, count_copies
@@ -51,7 +51,7 @@ class Diagnosis:
         curve: number of graphs that rows are computed from -> row -> scores.
         settings: changed setting of the trained row -> scores.
         answers: the answers; None without labels and groups.
-        unchanged: controls that change nothing.
+        unchanged: controls that change nothing, or would make too many edges.
     """
 
     dataset: GraphDataset
@@ -88,10 +88,11 @@ def diagnose(
     found = Diagnosis(dataset, total, count_copies(dataset))
     if not is_scored(config, dataset):
         return found
-    kinds = {AS_IS: unchanged, **{name: CONTROLS[name] for name in controls}}
-    tried: dict[str, Any] = {name: control(dataset, 0) for name, control in kinds.items()}
-    found.unchanged = tuple(name for name in controls if tried[name] and same_graphs(tried[name], dataset))
-    changed = [name for name, each in tried.items() if each is not None and name not in found.unchanged]
+    found.unchanged = tuple(name for name in controls if controlled(name, dataset) is None)
+    changed: dict[str, Callable[[int], Any]] = {
+        name: functools.partial(controlled, name, dataset) for name in controls if name not in found.unchanged
+    }
+    changed = {AS_IS: lambda seed: dataset, **changed}
     subsets = list(_subsets(config, dataset)) if more else []
     settings = dict(_settings(config)) if more and "trained" in rows else {}
     with _bar(len(config.seeds) * (len(changed) + len(subsets) + len(settings))) as step:
@@ -104,14 +105,13 @@ def diagnose(
                     by_row.setdefault(row, []).append(each)
             return dict(by_row)
 
-        for name in changed:
-            make = functools.partial(kinds[name], dataset)
+        for name, make in changed.items():
             used = [row for row in rows if name != "sizes only" or row not in ENCODERS]
             found.table[name] = scored(config, name, make, used)
         for count, subset in subsets:
             found.curve[count] = scored(config, f"{count} graphs", subset, rows)
         for name, other in settings.items():
-            found.settings[name] = scored(other, name, functools.partial(unchanged, dataset), ["trained"])["trained"]
+            found.settings[name] = scored(other, name, changed[AS_IS], ["trained"])["trained"]
     parts = grouped_parts(dataset) if "groups" in offered(dataset) else None
     unit = None if parts is None else _units(dataset)
     top = next(iter(found.table[AS_IS].values()))
@@ -119,11 +119,6 @@ def diagnose(
     copied = [found.copies.in_training(each.tested, train) for each in top]
     found.answers = answer(found.table, np.array(copied) if all(each.tested for each in top) else None, unit)
     return found
-
-
-def unchanged(dataset: GraphDataset, seed: int = 0) -> GraphDataset:
-    """Return the data set."""
-    return dataset
 
 
 def score_rows(

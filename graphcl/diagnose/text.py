@@ -31,7 +31,7 @@ FIGURE = {
     "edges": "edges",
     "features": "features",
     "training": "training",
-    "without_copies": "graphs without copies",
+    "without_copies": "all, without copies",
 }
 """Name of a gain -> its label in the figure."""
 UNCHANGED = {

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch_geometric.data import Batch
 
 from graphcl.errors import InputError
@@ -43,7 +42,7 @@ class StreamingLoader:
             raise InputError(f"`ahead` must be at least 1, got {ahead}.")
         if loader.device.type != "cpu":
             raise InputError(f"`loader` must be on the CPU, got {loader.device}.")
-        self._loader, self.device, self.ahead = loader, torch.device(device), ahead
+        self.resident, self.device, self.ahead = loader, torch.device(device), ahead
         self.batch_sampler = loader.batch_sampler
 
     def __len__(self) -> int:
@@ -51,20 +50,11 @@ class StreamingLoader:
 
     def __iter__(self) -> Iterator[Any]:
         order = self.batch_sampler.draw()  # not in the thread, which would use the generator at any time
-        return (batch for batch, _ in self._moved((self._loader.batch(graphs), []) for graphs in order))
+        return (batch for batch, _ in self._moved((self.resident.batch(graphs), []) for graphs in order))
 
     def chunks(self, least: int = 1024) -> Iterator[tuple[Any, list[int]]]:
         """Yield the batches of a new epoch in chunks, see `ResidentLoader.chunks`."""
-        return self._moved(self._loader.chunks(least, self.batch_sampler.draw()))
-
-    @property
-    def targets(self) -> StreamingLoader:
-        """Loader of the second graphs of pairs."""
-        return StreamingLoader(self._loader.targets, self.device)
-
-    def batch(self, graphs: Tensor) -> Batch:
-        """Return a batch of the graphs with the indices `graphs [B]`, not prepared ahead."""
-        return self._loader.batch(graphs).to(self.device)
+        return self._moved(self.resident.chunks(least, self.batch_sampler.draw()))
 
     def _moved(self, cut: Iterator[tuple[Any, list[int]]]) -> Iterator[tuple[Any, list[int]]]:
         if self.device.type != "cuda":

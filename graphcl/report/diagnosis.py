@@ -32,7 +32,7 @@ def diagnosis(
     figure.suptitle(title, x=0.01, ha="left", weight="bold", fontsize=10, wrap=True)
     for place, (best, trained) in enumerate(scores.values()):
         left.barh(place, best - none, left=none, color=UNTRAINED, alpha=0.75, height=0.6)
-        left.text(best, place, f" {best:.1f}", va="center", color=INK)
+        left.text(max(best, trained or best), place, f" {best:.1f}", va="center", color=INK)
         if trained is not None:
             left.plot([trained] * 2, [place - 0.38, place + 0.38], color=TRAINED, lw=2.2)
     left.axvline(none, color=MUTED, lw=1)

@@ -9,7 +9,8 @@ from torch_geometric.data import Data
 from torch_geometric.utils import degree
 
 from graphcl.datasets import load_dataset
-from graphcl.datasets.controls import CONTROLS, complete, rewired, same_graphs, shuffled_features, without_edges
+from graphcl.datasets.controls import CONTROLS, complete, controlled, rewired, shuffled_features, without_edges
+from graphcl.errors import InputError
 from graphcl.graphs.rewire import rewire
 from tests.conftest import small_graphs
 
@@ -25,9 +26,8 @@ def undirected(graphs):
 def test_what_every_control_keeps():
     dataset = load_dataset(undirected(small_graphs()))
     before = [dataset[i].clone() for i in range(len(dataset))]
-    for name, control in CONTROLS.items():
-        found = control(dataset, 0)
-        assert not same_graphs(found, dataset), name
+    for name in CONTROLS:
+        found = controlled(name, dataset)
         for old, graph, held in zip(before, found, dataset, strict=True):
             assert (graph.num_nodes, int(graph.y), graph.edge_attr.shape) == (
                 old.num_nodes,
@@ -58,7 +58,7 @@ def test_random_edges_keep_every_degree_exactly(directed):
         assert not nx.number_of_selfloops(made)
         changed += set(map(tuple, new.edge_index.T.tolist())) != set(map(tuple, old.edge_index.T.tolist()))
     assert changed >= 18  # the rings; a star is the only graph of its degrees
-    assert same_graphs(found, rewired(dataset, seed=3))
+    assert torch.equal(found._data.edge_index, rewired(dataset, seed=3)._data.edge_index)
 
 
 def test_rewiring_draws_all_graphs_of_the_same_degrees_alike():
@@ -126,3 +126,14 @@ def test_controls_do_not_depend_on_the_numbering_of_the_nodes():
         assert torch.equal(one.x[order], two.x), name
         edges = {tuple(edge) for edge in order.argsort()[one.edge_index].T.tolist()}
         assert edges == {tuple(edge) for edge in two.edge_index.T.tolist()}, name
+
+
+def test_a_control_is_left_out_if_it_changes_nothing_and_changes_targets_too():
+    dataset, targets = load_dataset(small_graphs(n=4)), load_dataset(small_graphs(n=6), features="constant")
+    dataset.targets = targets
+    found = controlled("no edges", dataset)
+    assert (found._data.num_edges, found.targets._data.num_edges, targets._data.num_edges > 0) == (0, 0, True)
+    assert controlled("constant features", dataset) is not None
+    assert controlled("constant features", targets) is None
+    with pytest.raises(InputError, match=r"^unknown control 'no edge'; did you mean no edges"):
+        controlled("no edge", dataset)
