@@ -26,10 +26,12 @@ from graphcl.report.cosines import KINDS, density, mean_weight, similarities, we
 from graphcl.report.curves import curves
 from graphcl.report.embedding_map import CLASSES, class_style, embedding_map
 from graphcl.report.gains import gain_by_seed, gains, metric_label
+from graphcl.report.patterns import pattern_figure, weights_figure
 from graphcl.report.run_files import EDGES, Run, read_run
 from graphcl.report.style import MUTED, TRAINED, UNTRAINED, style
 from graphcl.report.summary import deviation, mean_rank, protocol_line, unit
 from graphcl.report.svg import inline
+from graphcl.sparse.explain import load_patterns
 from graphcl.system.files import write_text
 
 _MEASURES = {
@@ -84,6 +86,7 @@ def report(run: Run) -> str:
         maps=_maps(run),
         cosines=_cosines(run.snapshots),
         weights=_weights(run),
+        patterns=_patterns(run.snapshots),
         times=", ".join(f"{stage} {value:.2f} s" for stage, value in run.result.get("seconds", {}).items()),
         changed=[(key, value, default) for key, value, default in settings if default is not None],
         unchanged=[(key, value) for key, value, default in settings if default is None],
@@ -244,6 +247,23 @@ def _cosines(snapshots: Mapping[str, Mapping[str, np.ndarray]]) -> Section:
         "figures": figures,
         "graphs": int(next(iter(counts.values()))["positive"].sum()),
         "labelled": labelled,
+    }
+
+
+def _patterns(snapshots: Mapping[str, Mapping[str, np.ndarray]]) -> Section:
+    arrays = {
+        name.removeprefix("patterns_"): values
+        for name, values in snapshots.get("after", {}).items()
+        if name.startswith("patterns_")
+    }
+    if not arrays or not len(arrays["sizes"]):
+        return None
+    frequency, weight = arrays["frequency"], arrays["weight"]
+    label = f"weights of {len(weight)} patterns, {weight.min():.2f} to {weight.max():.2f}"
+    heaviest = load_patterns(arrays)
+    return {
+        "figures": [(label, weights_figure(frequency, weight, arrays["depth"]))],
+        "heaviest": [(f"the {len(heaviest)} heaviest patterns", pattern_figure(heaviest))],
     }
 
 
