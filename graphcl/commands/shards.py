@@ -64,6 +64,8 @@ def embed_shards(settings: Embed) -> str:
             raise InputError("shards hold whole graphs; give `out` a suffix to embed nodes, such as .npz.")
         if opened.model.sparse and settings.shards == "npy":
             raise InputError("`shards` must be parquet for sparse rows, got npy.")
+        if opened.model.sparse and settings.shards == "npy":
+            raise InputError("`shards` npy holds no sparse rows; use parquet.")
         folder = Path(settings.out).expanduser()
         files = ranks.broadcast_object(_prepared(folder, settings, opened) if ranks.is_main else None)
         missing = [

@@ -174,10 +174,10 @@ def _contradictions(config: Config) -> Iterator[str]:
     loss, method, negatives = config.loss["name"], config.method["name"], config.loss.get("negatives")
     known = losses.arguments(loss)
     queue = (negatives or known.defaults.get("negatives")) == "queue"
-    if "labels" in known.tensors:
+    if "labels" in known.tensors and (config.positives == "views" or method != "two_views"):
         yield (
             f"`loss` {loss} trains on the labels of all graphs, also of the test folds, so its score would be invalid; "
-            "use it from Python, on training graphs only."
+            "use method two_views with pairs as `positives`, or Python, on training graphs only."
         )
     elif queue and method not in ("infograph", "memory_bank", "moco"):
         yield f"`loss.negatives` queue needs a method with a queue, not {method}; use `--method moco`."
@@ -185,8 +185,9 @@ def _contradictions(config: Config) -> Iterator[str]:
     kind, listed = config.positives, config.positives not in ("views", "group")
     if config.targets is not None and not listed:
         yield "`targets` needs the pairs of queries and targets; pass a table of their ids as `positives`."
-    for name in ("batch_by", "hard_negatives") if kind == "views" else ():
-        if getattr(config, name):
+    given = {"batch_by": config.batch_by, "hard_negatives": config.hard_negatives, "pair_share": config.pair_share < 1}
+    for name in given if kind == "views" else ():
+        if given[name]:
             yield f"`{name}` needs pairs; pass --positives group or a table of pairs."
     if config.towers == "separate" and not listed:
         yield "`towers` separate needs queries and targets; pass a table of their ids as `positives`."
@@ -197,8 +198,8 @@ def _contradictions(config: Config) -> Iterator[str]:
     if kind == "views":
         return
     for name, unused in (("singles", config.singles == "views"), ("shuffle_window", config.shuffle_window is not None)):
-        if unused and (listed or config.batch_by or config.hard_negatives):
-            yield f"`{name}` has no effect on listed pairs, `batch_by` and `hard_negatives`; leave it out."
+        if unused and (listed or config.batch_by or config.hard_negatives or "labels" in known.tensors):
+            yield f"`{name}` has no effect on listed pairs, `batch_by`, `hard_negatives` and supcon; leave it out."
     if methods.facts(method).get("rows") == "nodes":
         yield f"`positives` {kind} pairs whole graphs, but method {method} contrasts nodes; use two_views."
     elif methods.facts(method).get("pairs") == "no":

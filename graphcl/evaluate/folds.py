@@ -21,9 +21,11 @@ from graphcl.evaluate.scores import FoldScores
 
 C_GRID = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
 Part = tuple[np.ndarray, np.ndarray]  # indices of the training rows, and of the held-out rows
-Accuracies = Callable[[Part, Sequence[Any]], list[float]]
+Values = Callable[[Part, Sequence[Any]], Sequence[Any]]
 OnFold = Callable[[int, int], object]
 """Function called with the number of finished inner folds and the total number of inner folds."""
+OnTest = Callable[[np.ndarray, np.ndarray], object]
+"""Function called with the test rows of each outer fold, and the value of each: 1 if it is right, or its score."""
 
 
 @dataclass(frozen=True)
@@ -38,23 +40,24 @@ class Folds:
     seed: int
     workers: int
     on_fold: OnFold | None = None
+    on_test: OnTest | None = None
 
-    def scores(self, grid: Sequence[Any], accuracies: Accuracies) -> FoldScores:
+    def scores(self, grid: Sequence[Any], values: Values) -> FoldScores:
         """Return the test score of each outer fold, after choosing a candidate of `grid` on its inner folds.
 
-        `accuracies` takes a `Part` and candidates, fits each candidate on the training rows, and returns for each
-        candidate the fraction of correctly classified held-out rows; several threads call it. If all rows of `h` are
-        equal, the largest class of each training part is predicted instead.
+        `values` takes a `Part` and candidates, fits each candidate on the training rows, and returns for each candidate
+        whether each held-out row is classified correctly, an array, or its score; or only their mean. Several threads
+        call it. If all rows of `h` are equal, the largest class of each training part is predicted instead.
         """
         from threadpoolctl import threadpool_limits
 
         if is_constant(self.h):
-            grid, accuracies = [0.0], self._of_majority
+            grid, values = [0.0], self._of_majority
         # The solvers release the GIL, so threads suffice. With several BLAS threads per worker it is 1.4 times slower.
         with threadpool_limits(1, "blas"), ThreadPoolExecutor(self.workers) as pool:
             found = []
-            for scored in pool.map(accuracies, self.inner, [grid] * len(self.inner)):
-                found.append(scored)
+            for scored in pool.map(values, self.inner, [grid] * len(self.inner)):
+                found.append([np.mean(each) for each in scored])
                 if self.on_fold is not None:
                     self.on_fold(len(found), len(self.inner))
             scores = np.reshape(found, (len(self.outer), self.inner_folds, -1))
@@ -62,12 +65,16 @@ class Folds:
             means = scores.swapaxes(1, 2).copy().mean(2)
             chosen = tuple(grid[i] for i in means.argmax(1))
             inner = tuple(100 * float(each) for each in means.max(1))
-            accuracy = tuple(100 * only for (only,) in pool.map(accuracies, self.outer, [[each] for each in chosen]))
+            tested = [only for (only,) in pool.map(values, self.outer, [[each] for each in chosen])]
+        for (_, held), each in zip(self.outer, tested, strict=True):
+            if self.on_test is not None:
+                self.on_test(held, np.asarray(each))
+        accuracy = tuple(100 * float(np.mean(each)) for each in tested)
         return FoldScores(self.seed, accuracy, chosen, inner, len(self.outer), self.inner_folds)
 
-    def _of_majority(self, part: Part, _: object) -> list[float]:
+    def _of_majority(self, part: Part, _: object) -> list[np.ndarray]:
         train, held = (self.labels[rows] for rows in part)
-        return [float(np.mean(held == np.bincount(train).argmax()))]
+        return [held == np.bincount(train).argmax()]
 
 
 def make_folds(
@@ -78,20 +85,20 @@ def make_folds(
     inner_folds: int,
     workers: int | None,
     on_fold: OnFold | None = None,
-    sparse: bool = False,
+    on_test: OnTest | None = None,
 ) -> Folds:
     """Check the data of an evaluator, see `graphcl.evaluate.svm`, and return its outer and inner folds.
 
-    `sparse` is whether the evaluator accepts a sparse matrix of SciPy as `h`.
+    An evaluator that accepts sparse matrices of SciPy passes `embedding(h, sparse=True)`.
     """
     from sklearn.model_selection import StratifiedKFold
 
-    h = embedding(h, sparse)
+    h = h if hasattr(h, "tocsr") else embedding(h)
     classes, labels = class_indices(y, h.shape[0])
     outer, inner_folds = _outer_parts(classes, labels, seed, folds, inner_folds)
     inner_split = StratifiedKFold(inner_folds, shuffle=True, random_state=seed)
     inner = [(train[fit], train[held]) for train, _ in outer for fit, held in inner_split.split(train, labels[train])]
-    return Folds(h, labels, outer, inner, inner_folds, seed, worker_count(workers), on_fold)
+    return Folds(h, labels, outer, inner, inner_folds, seed, worker_count(workers), on_fold, on_test)
 
 
 def outer_folds(labels: np.ndarray, seed: int, folds: int) -> list[Part]:

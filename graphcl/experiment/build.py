@@ -35,7 +35,7 @@ from graphcl.models.interface import OwnEncoder, accepts, make_encoder, own_enco
 from graphcl.models.saved import EncoderDescription, EncoderName, read_encoder
 from graphcl.models.sparse import SparseModel, model_of
 from graphcl.models.towers import Tower, TwoTowers
-from graphcl.registry import encoders, methods
+from graphcl.registry import encoders, losses, methods
 from graphcl.system.memory import total_memory
 from graphcl.system.optional import import_neighbor_loader
 from graphcl.training.randomness import seeded
@@ -182,6 +182,8 @@ def make_method(config: Config, dataset: Any, model: ContrastiveModel, seed: int
         train, groups = training_graphs(config, dataset), dataset.groups
         assert groups is not None
         count = segments(groups if train is None else groups[train], config.singles)[1].numel()
+    if _takes_labels(config):
+        arguments["labels"] = "ids"
     known = {"num_graphs": count, "first": config.views.first, "second": config.views.second}
     for name, value in known.items():
         if name in wanted:
@@ -190,6 +192,11 @@ def make_method(config: Config, dataset: Any, model: ContrastiveModel, seed: int
     with seeded(seed):
         method: Method = methods[config.method["name"]](model, Loss(**config.loss), **arguments)
     return method.to(device)
+
+
+def _takes_labels(config: Config) -> bool:
+    """Return whether the loss has several positives of each anchor, those with its label."""
+    return "labels" in losses.arguments(config.loss["name"]).tensors
 
 
 def make_augmentations(config: Config) -> tuple[Augmentation, Augmentation]:
@@ -251,7 +258,8 @@ def training_sampler(
     sampler: EpochBatches
     if (relation := pairs_of(config, dataset)) is not None:
         place = places(dataset, config.batch_by, "batch_by")
-        sampler = ListedPairs(relation, size, True, generator, shard, place, config.batch_share)
+        several = _takes_labels(config)
+        sampler = ListedPairs(relation, size, True, generator, shard, place, config.batch_share, several)
     elif config.positives == "group" and dataset.groups is not None:
         sampler = EpochPairs(dataset.groups, *order, config.singles)
     else:
@@ -274,7 +282,11 @@ def pairs_of(config: Config, dataset: Any) -> Relation | None:
     Groups become the list of all their pairs if a setting needs a list.
     """
     relation: Relation | None = getattr(dataset, "relation", None)  # a list of graphs has none
-    if relation is None and config.positives == "group" and (config.batch_by or config.hard_negatives):
+    if (
+        relation is None
+        and config.positives == "group"
+        and (config.batch_by or config.hard_negatives or _takes_labels(config))
+    ):
         return relation_of_groups(dataset.groups)
     return relation
 

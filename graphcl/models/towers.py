@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from torch import Tensor, nn
 from torch_geometric.data import Batch
@@ -31,11 +30,24 @@ class Tower(nn.Module):
         self.encoder, self.out_channels = encoder, projection
         self.projector = make_projector(int(encoder.out_channels), projection, projector)  # type: ignore[arg-type]
         self._optional = [name for name in ("size", "edge_attr", "edge_weight") if accepts(encoder, name)]
+        self.supports_edge_attr, self.supports_edge_weight = (
+            each in self._optional for each in ("edge_attr", "edge_weight")
+        )
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None, **known: Any) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        batch: Tensor | None = None,
+        *,
+        size: int | None = None,
+        edge_attr: Tensor | None = None,
+        edge_weight: Tensor | None = None,
+    ) -> Tensor:
         """Return the projections `[B, D]`; arguments as for the encoder."""
+        known = {"size": size, "edge_attr": edge_attr, "edge_weight": edge_weight}
         return self.projector(
-            self.encoder(x, edge_index, batch=batch, **{name: known.get(name) for name in self._optional})
+            self.encoder(x, edge_index, batch=batch, **{name: known[name] for name in self._optional})
         )
 
 

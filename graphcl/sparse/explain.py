@@ -136,7 +136,7 @@ def survey(encoder: WLSparse, batches: Iterable[Batch], k: int = 12) -> dict[str
     """Return arrays of the weight, frequency and depth of an encoder's patterns, and of its k heaviest ones.
 
     The arrays `weight`, `frequency` and `depth [K]` have one entry for each pattern that training saw in two groups or
-    more; `load_patterns` reads the others.
+    more; `load_patterns` reads the others. Without such patterns in the batches, there are no arrays.
     """
     batches, rows = [*batches], []
     for batch in batches:
@@ -147,6 +147,8 @@ def survey(encoder: WLSparse, batches: Iterable[Batch], k: int = 12) -> dict[str
     colour, weight, frequency, depth = (np.concatenate(each) for each in zip(*rows, strict=True))
     first = np.unique(colour, return_index=True)[1]
     first = first[frequency[first] > 0]
+    if not len(first):
+        return {}
     table = {"weight": weight[first], "frequency": frequency[first], "depth": depth[first]}
     return {**table, **_packed(heaviest(encoder, batches, k))}
 
