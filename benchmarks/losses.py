@@ -23,7 +23,6 @@ CASES = [
     ("adnce", {}),
     ("hcl", {}),
     ("alpha_cl", {}),
-    ("mean_variance", {}),
     ("triplet", {}),
     ("tuplet", {"num_negatives": 8}),
     ("jsd", {}),

@@ -19,6 +19,7 @@ from graphcl.augment import (
     random4,
     two_views,
 )
+from graphcl.commands.partition import embed_partition
 from graphcl.config import Config, make_config, read_config
 from graphcl.datasets import dataset_names, load_dataset, open_on_disk, write_on_disk
 from graphcl.errors import InputError, load_module
@@ -110,6 +111,7 @@ __all__ = [
     "apply_decision",
     "dataset_names",
     "embed",
+    "embed_partition",
     "knn",
     "load_dataset",
     "load_encoder",

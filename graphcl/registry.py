@@ -179,7 +179,7 @@ def _package(point: metadata.EntryPoint) -> str:
 
 losses = Registry("loss", "graphcl.losses.formulas", group="graphcl.losses", method="two_views", repels="yes")
 augmentations = Registry("augmentation", "graphcl.augment", group="graphcl.augmentations")
-encoders = Registry("encoder", "graphcl.models", group="graphcl.encoders")
+encoders = Registry("encoder", "graphcl.models", "graphcl.sparse.encoder", group="graphcl.encoders")
 methods = Registry("method", "graphcl.methods", group="graphcl.methods")
 evaluators = Registry(
     "evaluator",
@@ -200,7 +200,7 @@ references = Registry("row", "graphcl.references", group="graphcl.references", l
 references.reserve("metric", "gain", "gain_over_best", "best_reference", "per_seed")  # keys of `result.json`
 datasets = Registry("data set", "graphcl.datasets.names", group="graphcl.datasets")
 """Functions of other packages that take the folder for downloads and return a source for `load_dataset`."""
-_KINDS = ("ready", "nodes", "molecules", "names", "paths", "objects")
+_KINDS = ("names", "paths", "objects")
 sources = Registry("source", *(f"graphcl.datasets.sources.{kind}" for kind in _KINDS), group="graphcl.sources")
 """Kinds of sources of `load_dataset`, which are asked in this order; see `graphcl.datasets.sources.Source`."""
 

@@ -11,7 +11,6 @@ import graphcl
 
 MODULES = ["graphcl", *(module.name for module in pkgutil.walk_packages(graphcl.__path__, "graphcl."))]
 OPTIONAL = {
-    "graphcl.lightning": ["pytorch_lightning"],
     "graphcl.estimator": ["rdkit"],
 }
 

@@ -52,6 +52,7 @@ def run(monkeypatch, tmp_path):
         ("lightning_module.py", "", "gain", 1, 5),
         ("moco.py", "", "gain", 1, 5),
         ("pairs.py", "", "gain", 1, 15),
+        ("weekly.py", "", "gain", 1, 3),
         ("pyg_transform.py", "", "gain", 1, 2),
         ("compare_losses.py", "", r"([+-][\d.]+) ±", 4, 5),
         ("gpu_experiment.py", "--epochs 1 --seeds 1", r"\(([+-][\d.]+)\)", 4, 0),
@@ -64,7 +65,7 @@ def run(monkeypatch, tmp_path):
 def test_an_example_prints_what_it_promises(name, words, figure, count, most, run, monkeypatch, capsys):
     """The gain, accuracy or recall in percent; examples whose docstring states a gain print two accuracies."""
     if name.startswith(("lightning", "graphgym")):
-        pytest.importorskip("pytorch_lightning", reason="the extra `lightning` is not installed")
+        pytest.importorskip("pytorch_lightning", reason="pytorch-lightning is not installed")
     if name == "graphgym.py":
         pytest.importorskip("yacs", reason="GraphGym needs yacs")
     if name == "search.py":

@@ -5,12 +5,13 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from torch_geometric.data import InMemoryDataset
 
 from graphcl.commands.sweep import main as sweep
 from graphcl.evaluate import FoldScores, paired_test
 from graphcl.registry import evaluators, losses, references
 from graphcl.run import main as run
-from tests.conftest import restored
+from tests.conftest import restored, small_graphs
 
 LOSS = '''from graphcl.extend import losses
 
@@ -34,11 +35,23 @@ def edges(inputs):
     """Number of edges."""
     return torch.tensor([[float(graph.num_edges)] for graph in inputs.dataset])
 '''
-QUICK = ["--epochs", "1", "--seeds", "0", "--eval", "knn", "--report", "false"]
+QUICK = ["--dataset", "own.pt", "--epochs", "1", "--seeds", "0", "--eval", "knn", "--report", "false"]
 
 
-def test_a_loss_of_a_file_runs_resumes_and_is_swept(tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def inline(monkeypatch):
+    """Run cells in a thread of this process, which has the names of the file, instead of a new process."""
+    monkeypatch.setattr("graphcl.sweep.run_cells.make_executor", lambda name, workers: ThreadPoolExecutor(1))
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """Work in a folder that holds the graphs `own.pt`."""
     monkeypatch.chdir(tmp_path)
+    InMemoryDataset.save(small_graphs(), "own.pt")
+
+
+def test_a_loss_of_a_file_runs_resumes_and_is_swept(tmp_path, capsys):
     (tmp_path / "mine.py").write_text(LOSS)
     words = ["--loss", "imported", *QUICK]
     assert run(words) == 2
@@ -57,10 +70,8 @@ def test_a_loss_of_a_file_runs_resumes_and_is_swept(tmp_path, monkeypatch, capsy
         assert "mine.py" in capsys.readouterr().err
 
 
-def test_a_changed_file_keeps_the_cells_that_do_not_use_it(tmp_path, monkeypatch, capfd):
+def test_a_changed_file_keeps_the_cells_that_do_not_use_it(tmp_path, inline, capfd):
     """Cells are reused unless the changed file registered one of their names; a finished sweep names the file."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("graphcl.sweep.run_cells.make_executor", lambda name, workers: ThreadPoolExecutor(1))
     (tmp_path / "mine.py").write_text(LOSS)
     words = ["--import", "mine.py", *QUICK, "--loss", "infonce", "imported"]
     with restored(losses):
@@ -68,7 +79,7 @@ def test_a_changed_file_keeps_the_cells_that_do_not_use_it(tmp_path, monkeypatch
         (tmp_path / "mine.py").write_text(LOSS + "# another\n")
         capfd.readouterr()
         assert sweep([*words, "--out", "one"]) == 2
-        line = "mine.py changed after cell `imported, synthetic, seed 0` was run in one. Restore it, or run"
+        line = "mine.py changed after cell `imported, own.pt, seed 0` was run in one. Restore it, or run"
         assert line in capfd.readouterr().err
         assert sweep([*words, "--reuse", "one", "--out", "two"]) == 0
         assert "3 cells, 1 of them reference rows; 2 finished" in capfd.readouterr().out
@@ -76,10 +87,9 @@ def test_a_changed_file_keeps_the_cells_that_do_not_use_it(tmp_path, monkeypatch
         assert "3 finished" in capfd.readouterr().out
 
 
-def test_an_evaluator_and_a_row_of_a_file_are_scored_swept_and_tested(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_an_evaluator_and_a_row_of_a_file_are_scored_swept_and_tested(tmp_path, inline, capsys):
     (tmp_path / "mine.py").write_text(SCORES)
-    words = ["--epochs", "1", "--evaluation.folds", "3", "--import", "mine.py", "--eval", "centres,knn"]
+    words = [*QUICK[:4], "--evaluation.folds", "3", "--import", "mine.py", "--eval", "centres,knn"]
     references_of_run = ["majority", "statistics", "untrained", "calibrated", "edges"]
     with restored(evaluators), restored(references):
         assert run([*words, "--seeds", "0-1", "--out", "one"]) == 0
@@ -120,8 +130,7 @@ def test_an_evaluator_and_a_row_of_a_file_are_scored_swept_and_tested(tmp_path, 
         ("from graphcl.extend import losses\nlosses.register('')", "a loss must be registered by a name of letters"),
     ],
 )
-def test_a_file_that_fails_is_one_line(text, line, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_a_file_that_fails_is_one_line(text, line, tmp_path, capsys):
     if text:
         (tmp_path / "bad.py").write_text(text)
     assert run(["--import", "bad.py", "--loss", "of_bad"]) == 2  # an unknown loss is not reported: the file may add it

@@ -63,19 +63,6 @@ def test_the_verbose_version_has_what_a_bug_report_needs(monkeypatch, capsys):
     assert {"device", "cores", "threads"} <= found.keys()
 
 
-def test_a_completion_script_has_every_command_option_and_name(capsys, monkeypatch):
-    pytest.importorskip("shtab")
-    assert front.main(["completion", "bash"]) == 0
-    script = capsys.readouterr().out
-    for text in (*front.COMMANDS, "--batch-size", "--views.second", "adnce", "PROTEINS", "adnce_baseline"):
-        assert text in script
-    monkeypatch.setitem(sys.modules, "shtab", None)
-    assert front.main(["completion", "bash"]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("graphcl: tab completion needs shtab (")
-    assert error.endswith("); pip install 'graphcl[completion]'.\n")
-
-
 @pytest.mark.parametrize(("place", "code", "line"), [("pipe", 0, ""), ("/dev/full", 2, "No space left on device")])
 def test_nothing_is_left_to_flush_at_shutdown(place, code, line):
     """With a closed pipe or a full disk, the interpreter raises no error when it flushes stdout at shutdown."""

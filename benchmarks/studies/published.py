@@ -1,14 +1,16 @@
 """Measure the published rows and our recipe on ten sets: python benchmarks/studies/published.py --mirror ../shared/tu
 
-Runs a sweep (finished cells are kept), then writes the tables of docs/results.md, docs/studies/published.md and
-README.md. WL and WL-OA are taken from the files of `wl.py` in OUT/wl. Sets whose SVM costs minutes have three seeds.
+Runs a sweep (finished cells are kept), puts its fold scores into benchmarks/results/accuracy, and writes the tables of
+docs/results.md, docs/studies/published.md and README.md from that folder. `--finished` measures nothing. The kernels
+are put there by `wl.py`.
 """
 
-import json
+import itertools
 import re
 from pathlib import Path
 
-from study import DOCS, SETS, Cells, Study, markdown, means, plus_minus
+from kept import Kept
+from study import DOCS, SETS, TEN_SEEDS, Cells, Study, markdown, means, plus_minus, write_tables
 
 from graphcl.config.recipes import shipped_configs
 from graphcl.evaluate import FoldScores, best_row, holm, paired_gain, paired_test
@@ -25,53 +27,43 @@ REFERENCES = {
     "calibrated": "untrained, calibrated",
 }
 KERNELS = {"wl": "WL kernel", "wl_oa": "WL-OA kernel"}
-ROOT = Path(__file__).parents[2]
 
 
-def references(cells: Cells, recipe: str, dataset: str) -> dict[str, list[FoldScores]]:
-    """Return the reference rows of a recipe's encoder on a set, by row, for the seeds that are finished."""
-    found: dict[str, list[FoldScores]] = {}
-    for cell, _ in cells.pick(recipe=recipe, dataset=dataset):
-        for row, score in cells.records.get(cell.reference, {}).get("references", {}).get("svm", {}).items():
-            found.setdefault(row, []).append(FoldScores.of(score))
-    return {row: sorted(scores, key=lambda each: each.seed) for row, scores in found.items()}
+def keep_scores(kept: Kept, cells: Cells, recipes, sets) -> None:
+    """Put the finished cells of a sweep, and the reference rows of their encoders, among the published scores."""
+    for recipe, dataset in itertools.product(recipes, sets):
+        rows: dict[str, list[FoldScores]] = {}
+        for cell, record in cells.pick(recipe=recipe, dataset=dataset):
+            references = cells.records.get(cell.reference, {}).get("references", {}).get("svm", {})
+            for row, score in {"trained": record["scores"]["svm"], **references}.items():
+                rows.setdefault(row, []).append(FoldScores.of(score))
+        if rows:
+            kept.add(dataset, recipe, rows, record)
 
 
-def kernel_scores(folder: Path, dataset: str, kernel: str) -> list[FoldScores]:
-    """Return the scores of a kernel on a set, one a seed."""
-    files = sorted(folder.glob(f"{dataset}-{kernel}-[0-9]*.json"))
-    kept = [json.loads(file.read_text()) for file in files]
-    return [FoldScores.of(each) for each in kept]
-
-
-def accuracy_table(cells: Cells, sets, wl: Path) -> str:
+def accuracy_table(kept: Kept, sets) -> str:
     """Return the accuracies: reference rows, kernels, recipes."""
-    rows = []
-    for row, label in REFERENCES.items():
-        scores = [references(cells, "graphcl", dataset).get(row, []) for dataset in sets]
-        rows.append([f"*{label}*", *(plus_minus(means(each)) for each in scores)])
-    scores = [references(cells, "best", dataset).get("untrained", []) for dataset in sets]
-    rows.append(["*untrained, `best`*", *(plus_minus(means(each)) for each in scores)])
-    for kernel, label in KERNELS.items():
-        rows.append([f"*{label}*", *(plus_minus(means(kernel_scores(wl, dataset, kernel))) for dataset in sets)])
-    for recipe in RECIPES:
-        scores = [cells.scores(recipe=recipe, dataset=dataset) for dataset in sets]
-        rows.append([f"`{recipe}`", *(plus_minus(means(each)) for each in scores)])
-    return markdown(["row", *sets], rows)
+    rows = [
+        *((f"*{label}*", "graphcl", row) for row, label in REFERENCES.items()),
+        ("*untrained, `best`*", "best", "untrained"),
+        *((f"*{label}*", kernel, "kernel") for kernel, label in KERNELS.items()),
+        *((f"`{recipe}`", recipe, "trained") for recipe in RECIPES),
+    ]
+    return markdown(["row", *sets], [[label, *(kept.text(each, *row) for each in sets)] for label, *row in rows])
 
 
-def gain_table(cells: Cells, sets, over: str, wl: Path | None = None) -> str:
+def gain_table(kept: Kept, sets, over: str) -> str:
     """Return the gains over the `untrained` row or the `best` row without training, with Holm-adjusted p-values.
 
-    The kernels in the folder `wl` are rows without training, where they have all seeds of the trained encoder.
+    Kernels are rows without training too, where they have all seeds of the trained encoder.
     """
     tests, names = {}, {}
     for recipe in RECIPES:
         for dataset in sets:
-            after, rows = cells.scores(recipe=recipe, dataset=dataset), references(cells, recipe, dataset)
-            for kernel, label in KERNELS.items() if wl else ():
-                seeds = {each.seed for each in after}
-                scores = [each for each in kernel_scores(wl, dataset, kernel) if each.seed in seeds]
+            after, rows = kept.scores(dataset, recipe), kept.references(dataset, recipe)
+            seeds = {each.seed for each in after}
+            for kernel, label in KERNELS.items() if over == "best" else ():
+                scores = [each for each in kept.scores(dataset, kernel, "kernel") if each.seed in seeds]
                 if len(scores) == len(after):
                     rows[label.removesuffix(" kernel")] = scores
             if after and rows:
@@ -83,7 +75,7 @@ def gain_table(cells: Cells, sets, over: str, wl: Path | None = None) -> str:
         line = []
         for dataset in sets:
             if (recipe, dataset) not in tests:
-                line.append("-")
+                line.append(kept.text(dataset, recipe, f"gain over {over}"))
                 continue
             p, best = adjusted[recipe, dataset], names[recipe, dataset]
             text = gain_text(tests[recipe, dataset].mean, p)
@@ -92,14 +84,17 @@ def gain_table(cells: Cells, sets, over: str, wl: Path | None = None) -> str:
     return markdown(["row", *sets], lines)
 
 
-def other_table(cells: Cells, sets) -> str:
+def other_table(kept: Kept, sets) -> str:
     """Return the accuracies of the other recipes, their gains over the best reference row, and published figures."""
     lines = []
     for recipe in OTHERS:
         line = []
         for dataset in sets:
-            after, rows = cells.scores(recipe=recipe, dataset=dataset), references(cells, recipe, dataset)
-            gain = f" ({paired_gain(after, rows[best_row(rows)]).mean:+.1f})" if after else ""
+            after, rows = kept.scores(dataset, recipe), kept.references(dataset, recipe)
+            if not after:
+                line.append(kept.text(dataset, recipe))
+                continue
+            gain = f" ({paired_gain(after, rows[best_row(rows)]).mean:+.1f})"
             line.append(plus_minus(means(after)).split(" (")[0] + gain)  # the page gives the number of seeds
         lines.append([f"`{recipe}`", *line])
         if found := published_rows(recipe):
@@ -114,23 +109,32 @@ def published_rows(recipe: str) -> dict[str, str]:
     return dict(re.findall(r"(\S+) (\S+ ± [\d.]+\d)", listed[1])) if listed else {}
 
 
+def tables(kept: Kept) -> dict[Path, dict[str, str]]:
+    """Return the tables of each page, by the name of their marks."""
+    return {
+        DOCS.parent / "results.md": {
+            "rows": accuracy_table(kept, SETS),
+            "best": gain_table(kept, SETS, "best"),
+            "untrained": gain_table(kept, SETS, "untrained"),
+        },
+        DOCS / "published.md": {"others": other_table(kept, SETS)},
+        DOCS.parents[1] / "README.md": {"results": accuracy_table(kept, SHORT)},
+    }
+
+
 def main() -> None:
-    """Run the cells that are left; write the tables."""
-    study = Study("published")
+    """Run the cells that are left; keep their scores; write the tables."""
+    study, kept = Study("published", seeds=10), Kept()
     sets = study.sets(*SETS)
-    cells = study.run("recipes", {"recipe": list(RECIPES), "dataset": sets})
-    wl = study.given.out / "wl"
-    study.keep(
-        page=study.given.docs.parent / "results.md",
-        rows=accuracy_table(cells, sets, wl),
-        best=gain_table(cells, sets, "best", wl),
-        untrained=gain_table(cells, sets, "untrained"),
-    )
-    few = list(range(min(OTHER_SEEDS, study.given.seeds)))
-    found = study.run("others", {"recipe": list(OTHERS), "dataset": sets}, seeds=few)
-    study.keep(others=other_table(found, sets))
-    if study.given.docs == DOCS:
-        study.keep(page=ROOT / "README.md", results=accuracy_table(cells, SHORT, wl))
+    for part, recipes, most in (("recipes", RECIPES, 10), ("others", OTHERS, OTHER_SEEDS)):
+        for small in (True, False):
+            some = [each for each in sets if (each in TEN_SEEDS) == small]
+            seeds = list(range(min(study.given.seeds, most, 10 if small else 5)))
+            if some and not study.given.finished:
+                cells = study.run(part, {"recipe": list(recipes), "dataset": some}, seeds=seeds)
+                keep_scores(kept, cells, recipes, some)
+    for page, named in tables(kept).items():
+        write_tables(page, **named)
 
 
 if __name__ == "__main__":

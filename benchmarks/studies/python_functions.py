@@ -17,13 +17,13 @@ from late_interaction import late_interaction, reranked, to_candidates
 from python_graphs import PACKAGES, load
 from scipy.sparse import csr_array, diags, hstack
 from study import COLOURS, add_line, curve, figure, finished_lines, markdown, options, write_svg, write_tables
-from torch.nn.functional import normalize
+from torch.nn.functional import cross_entropy, normalize
 
 from graphcl import GIN, ContrastiveModel, Identity, NodeDrop, ResidentLoader, TwoViews, embed, train
 from graphcl.evaluate.ranking import cosines, rank_by
 from graphcl.graphs.wl import histogram, refine, unary
 from graphcl.loaders.pairs import EpochPairs
-from graphcl.losses import Loss, infonce, scored
+from graphcl.losses import Loss
 from graphcl.methods.method import Method, Outcome
 from graphcl.models.deep_sets import DeepSets
 from graphcl.references.statistics import bag_of_labels, graph_statistics
@@ -124,8 +124,10 @@ class Late(Method):
     def forward(self, view1, view2, *, ids=None, generator=None):
         """Return the loss of a batch."""
         (h, one), (other, two) = map(self.model.encode_nodes, (view1, view2))
-        scores = late_interaction(one, view1.ptr, two, view2.ptr)
-        return Outcome(infonce.terms(scored(scores), temperature=TEMPERATURES["gin"]).mean(), h, h, other)
+        scores = late_interaction(one, view1.ptr, two, view2.ptr) / TEMPERATURES["gin"]
+        own = torch.arange(len(scores))
+        loss = (cross_entropy(scores, own) + cross_entropy(scores.T, own)) / 2  # InfoNCE of both directions
+        return Outcome(loss, h, h, other)
 
 
 def new_model(kind, width, seed):

@@ -11,18 +11,18 @@ and depth 1 gives degrees. Folds and values of C are those of `graphcl.evaluate.
 import json
 import sys
 import time
-from itertools import groupby
 from pathlib import Path
 
 import numpy as np
-from study import SETS, markdown, means, options, plus_minus, write_tables
+import torch
+from kept import Kept
+from study import SETS, TEN_SEEDS, markdown, options, write_tables
 from torch_geometric.data import Batch
 
 from graphcl.datasets import load_dataset
-from graphcl.evaluate import FoldScores
-from graphcl.evaluate.folds import C_GRID, make_folds
-from graphcl.evaluate.graphs.svm import kernel_accuracies, sorted_by_class
+from graphcl.evaluate import FoldScores, Kernel, svm
 from graphcl.graphs.wl import histogram, refine, unary
+from graphcl.report.summary import environment
 from graphcl.system.files import read_json, write_text
 
 KERNELS = {"wl": "WL", "wl_oa": "WL-OA"}
@@ -50,20 +50,11 @@ def kernels(histograms, kind):
     return found
 
 
-def evaluate(by_depth, y, seed, folds=10, inner_folds=5):
-    """Return the fold scores of one seed; `chosen` holds pairs (depth, C)."""
-    data = make_folds(np.arange(len(y))[:, None], y, seed, folds, inner_folds, workers=1)
-
-    def accuracies(part, candidates):
-        part = sorted_by_class(part, data.labels)
-        rows, train = np.concatenate(part), part[0]
-        found = []
-        for depth, group in groupby(candidates, lambda pair: pair[0]):
-            kernel = by_depth[depth][np.ix_(rows, train)].astype(float)
-            found += kernel_accuracies(kernel, data.labels, part, [c for _, c in group])
-        return found
-
-    return data.scores([(depth, c) for depth in range(len(by_depth)) for c in C_GRID], accuracies)
+def evaluate(by_depth, y, seed):
+    """Return the fold scores of one seed; `chosen` holds depths."""
+    tables = [torch.from_numpy(each) for each in by_depth]
+    kernel = Kernel(lambda depth, train: lambda one, two: tables[depth][one][:, two], range(len(tables)), len(y))
+    return svm(kernel, y, seed=seed, workers=1)
 
 
 def run(name, given):
@@ -78,28 +69,33 @@ def run(name, given):
     for kind in filter(missing.get, KERNELS):
         start = time.process_time()
         by_depth = kernels(histograms, kind)
-        cost = {"kernel_seconds": shared + time.process_time() - start}
+        cost = environment(torch.device("cpu")) | {"kernel_seconds": shared + time.process_time() - start}
         for seed, path in paths(name, kind, given):
             if seed in missing[kind]:
                 start = time.process_time()
                 scores = evaluate(by_depth, dataset.y, seed)
                 cost["svm_seconds"] = time.process_time() - start
                 write_text(path, json.dumps(vars(scores) | cost) + "\n")
-                print(f"{path.stem}: {scores.mean:.2f} %, CPU: {cost}", file=sys.stderr, flush=True)
+                print(f"{path.stem}: {scores.mean:.2f} %, {cost['svm_seconds']:.0f} CPU s", file=sys.stderr, flush=True)
 
 
 def paths(name, kind, given):
     """Return the pairs (seed, path of its file) of a data set and kernel."""
-    return [(seed, given.out / f"{name}-{kind}-{seed}.json") for seed in range(given.seeds)]
+    seeds = given.seeds or (10 if name in TEN_SEEDS else 5)
+    return [(seed, given.out / f"{name}-{kind}-{seed}.json") for seed in range(seeds)]
 
 
-def table(given):
-    """Return mean ± deviation over the finished seeds in Markdown, one row for each data set."""
-    rows = []
-    for name in given.sets:
-        files = [[path for _, path in paths(name, kind, given) if path.exists()] for kind in KERNELS]
-        scores = [[FoldScores.of(read_json(path)) for path in some] for some in files]
-        rows.append([name, *(plus_minus(means(each)) for each in scores)])
+def keep_scores(kept, name, given):
+    """Put the finished seeds of a data set among the published scores."""
+    for kind in KERNELS:
+        records = [read_json(path) for _, path in paths(name, kind, given) if path.exists()]
+        if records:
+            kept.add(name, kind, {"kernel": [FoldScores.of(each) for each in records]}, records[0])
+
+
+def table(kept):
+    """Return mean ± deviation over seeds in Markdown, one row for each data set."""
+    rows = [[name, *(kept.text(name, kind, "kernel") for kind in KERNELS)] for name in SETS]
     return markdown(["data set", *KERNELS.values()], rows)
 
 
@@ -107,14 +103,15 @@ def main():
     """Run what is missing and write the table of the page."""
     parser = options("wl")
     parser.add_argument("--out", default="sweeps/wl", type=Path, help="folder of the results; finished ones are kept")
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, help="number of seeds; default: those of the published rows")
     parser.add_argument("--sets", nargs="+", default=SETS)
     given = parser.parse_args()
-    if not given.finished:
-        given.out.mkdir(parents=True, exist_ok=True)
-        for name in given.sets:
-            run(name, given)
-    write_tables(given.docs / "wl.md", wl=table(given))
+    kept = Kept()
+    given.out.mkdir(parents=True, exist_ok=True)
+    for name in () if given.finished else given.sets:
+        run(name, given)
+        keep_scores(kept, name, given)
+    write_tables(given.docs / "wl.md", wl=table(kept))
 
 
 if __name__ == "__main__":

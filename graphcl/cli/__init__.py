@@ -1,1 +1,1 @@
-"""The command line: arguments, help texts, tab completion, exit codes."""
+"""The command line: arguments, help texts, exit codes."""

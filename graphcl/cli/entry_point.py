@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from graphcl.errors import EXIT_CODE, InputError, InputWarning, Stopped, printable, reason
+from graphcl.system.progress import showing
 
 _OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
 """Texts that identify torch's out-of-memory errors, which are plain RuntimeErrors."""
@@ -42,7 +43,7 @@ def program(interrupted: str) -> Iterator[Program]:
         sys.stdout.reconfigure(errors="backslashreplace")
     this = Program()
     try:
-        with warnings_as_lines():
+        with warnings_as_lines(), showing():
             yield this
         print(end="", flush=True)
     except InputError as error:

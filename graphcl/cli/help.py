@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 from graphcl.arguments import nearest, plain, resembling
 from graphcl.cli.command_line import flag, option_help, option_line, shown_default
-from graphcl.cli.formulas import plain_formulas
 from graphcl.config.recipes import shipped_configs
 from graphcl.config.resolve import NAMED, setting_paths
 from graphcl.config.settings import Config
@@ -77,8 +76,7 @@ def _describe_setting(path: str) -> str:
 def _describe(name: str, registry: Registry, setting: str) -> str:
     options = [f"--{setting}.{key} {value}" for key, value in _defaults(registry, name).items()]
     command = " ".join([f"--{setting} {name}", *options])
-    text = plain_formulas(inspect.getdoc(registry[name]) or "")
-    return f"{registry.kind} {name}, with its defaults:\n  {command}\n\n{text}\n"
+    return f"{registry.kind} {name}, with its defaults:\n  {command}\n\n{inspect.getdoc(registry[name]) or ''}\n"
 
 
 def _defaults(registry: Registry, name: str) -> dict[str, str]:

@@ -6,11 +6,11 @@ What needs PyTorch is imported in the functions that use it, so that help texts 
 COMMANDS = {
     "run": "train an encoder by contrastive learning, embed the data set, score the embedding",
     "sweep": "run settings x data sets x seeds in parallel and make tables",
+    "diagnose": "answer what carries a score: edges, features, sizes, copies or training",
     "embed": "embed graphs with a trained encoder",
     "transfer": "probe or fine-tune a trained encoder on another data set",
-    "show": "draw graphs under augmentations, or redraw a run's report",
+    "show": "redraw the report of a run",
     "export": "write a trained encoder as ONNX or pt2, to run without this library",
     "pack": "write a data set to disk, for memory-mapping",
-    "completion": "print a script for tab completion in bash, zsh or tcsh",
 }
 """Command -> summary, in the order of `graphcl --help`."""

@@ -160,10 +160,10 @@ def _override(spec: dict[str, Any], options: Options) -> dict[str, Any]:
 def _run(request: Request) -> int:
     from graphcl.experiment.build import pick_device
     from graphcl.sweep.folder import Records, finished_records, read_records, unfinished, write_records
-    from graphcl.sweep.markdown import to_markdown
     from graphcl.sweep.plan import make_plan
     from graphcl.sweep.progress import progress
     from graphcl.sweep.run_cells import check_datasets, default_workers, sweep
+    from graphcl.sweep.write import to_markdown
 
     settings, out, plan = request.settings, request.out, make_plan(request.spec)
     records, total, reused = read_records(out, plan), len(plan.tasks), Records()
@@ -190,7 +190,7 @@ def _run(request: Request) -> int:
     print(f"\nsaved in {out}/: table.md, table.tex, cells.csv, and a file for each cell")
     from graphcl.sweep.figures import write_figures  # imported here, as it loads matplotlib
 
-    names = write_figures(out, plan, result.tables)
+    names = write_figures(out, result.tables)
     print(f"figures: {', '.join(names) or 'none, as no cell is finished'}")
     for name, error in list(result.failed.items())[:10]:
         print(f"graphcl: {name} failed: {error}", file=sys.stderr)

@@ -3,7 +3,7 @@
 from graphcl.config.recipes import read_config
 from graphcl.config.resolve import make_config, to_yaml
 from graphcl.config.settings import RUNTIME_SETTINGS, TRAINING, Config
-from graphcl.config.specs import ConfigError, build_augmentation, check_augmentation
+from graphcl.config.specs import ConfigError, build_augmentation
 
 __all__ = [
     "RUNTIME_SETTINGS",
@@ -11,7 +11,6 @@ __all__ = [
     "Config",
     "ConfigError",
     "build_augmentation",
-    "check_augmentation",
     "make_config",
     "read_config",
     "to_yaml",

@@ -55,7 +55,12 @@ _SOURCES = (
     "a TU folder or a packed one"
 )
 DatasetName = Annotated[str, BeforeValidator(_A_PATH.func), Field(title="NAME", description=_SOURCES)]
-Evaluators = Annotated[Names, must_be("one or more different evaluators", _different), Field(title="NAME ...")]
+Evaluators = Annotated[
+    Names,
+    BeforeValidator(lambda value: [] if value in ("none", ["none"]) else value),
+    must_be("none, or one or more different evaluators", lambda values: not values or _different(values)),
+    Field(title="NAME ..."),
+]
 Seeds = Annotated[list[Seed], BeforeValidator(_without_ranges), must_be("one or more different numbers", _different)]
 
 
@@ -127,6 +132,8 @@ class Contrast(Settings):
     """of pairs: one encoder for queries and targets, or one each, whose embeddings are their projections"""
     target_encoder: Annotated[Named, Field(title="NAME")] = {"name": "auto"}
     """with separate towers: the encoder of the targets; auto: as `encoder`"""
+    pair_share: Annotated[float, interval("(0, 1]")] = 1.0
+    """of pairs: fraction of the training groups or connected pairs to train on; larger ones contain smaller ones"""
     batch_by: Annotated[str | None, Field(title="ATTRIBUTE")] = None
     """of pairs: draw batches from graphs with the same value of this attribute, such as project"""
     batch_share: Annotated[float, interval("(0, 1]")] = 1.0
@@ -155,12 +162,14 @@ class Evaluation(Settings):
     """Settings of the evaluation protocol, see `graphcl.evaluate.svm`.
 
     Only the SVM uses `scale`. With `within`, retrieval searches among graphs with the query's value of this attribute.
+    Without labels, a random `sample` of the graphs is scored.
     """
 
     folds: FoldCount = 10
     inner_folds: FoldCount = 5
     scale: bool = False
     within: Annotated[str | None, Field(title="ATTRIBUTE")] = None
+    sample: Annotated[int, interval("[2, inf)")] = 10_000
 
 
 class Scoring(Settings):
@@ -169,7 +178,7 @@ class Scoring(Settings):
     seeds: Seeds = [0, 1, 2, 3, 4]
     """seeds, as 0 1 2 or 0-4; one training each; without labels, default 0"""
     eval: Evaluators = ["svm"]
-    """evaluators, one or more, see --help evaluators"""
+    """evaluators, one or more, see --help evaluators; or none"""
     evaluation: Evaluation = Evaluation()
     """numbers of folds, and whether the SVM scales columns"""
     score_every: Count | None = None
@@ -201,10 +210,8 @@ class Runtime(Place, Hardware, Imports):
     """interval between checkpoints in epochs or minutes, see --resume"""
     report: Annotated[bool, Field(title="true|false")] = True
     """draw report.html into the run folder"""
-    track: Annotated[
-        list[Literal["tensorboard", "wandb", "mlflow"]], BeforeValidator(split_names), Field(title="NAME ...")
-    ] = []
-    """logs besides the run folder's: tensorboard, wandb, mlflow"""
+    track: Annotated[list[Literal["tensorboard", "wandb"]], BeforeValidator(split_names), Field(title="NAME ...")] = []
+    """logs besides the run folder's: tensorboard, wandb"""
     name: Annotated[str, _NAME] | None = None
     """name in the folder and the title; default: the shipped configuration's, else the loss's"""
     out: Annotated[str | None, Field(title="FOLDER")] = None

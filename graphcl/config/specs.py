@@ -61,19 +61,6 @@ def complete_spec(spec: Mapping[str, Any], registry: Registry) -> dict[str, Any]
     return complete
 
 
-def check_augmentation(value: Any, label: str) -> dict[str, Any]:
-    """Return the specification of an augmentation with all defaults filled in; raise ConfigError if it is invalid.
-
-    Args:
-        value: a name, or `{name: ..., argument: ...}`.
-        label: name of the setting, for the messages.
-    """
-    spec = as_spec(value)
-    if found := spec_problems(spec, augmentations, label):
-        raise ConfigError("\n".join(found))
-    return complete_spec(spec, augmentations)
-
-
 def build_augmentation(spec: Mapping[str, Any]) -> Any:
     """Return the augmentation described by a valid specification; members of a composed augmentation are built too."""
     arguments = {key: value for key, value in spec.items() if key != "name"}

@@ -104,15 +104,6 @@ class Collectives:
         _all_gather(parts.view(-1), own, group=self.group)
         return parts.view(-1)[: x.numel()]
 
-    def agree(self, x: Tensor) -> None:
-        """Raise InputError unless all ranks have rows `x` of the same number and shape.
-
-        Ranks communicate only for a new shape or, on CUDA, a new number of rows.
-        """
-        known = self._rows.get((x.dtype, x.shape[1:]))
-        if known is None or (known != x.size(0) and x.device.type != "cpu"):
-            self._agree(x)
-
     def _agree(self, x: Tensor) -> None:
         """Store the number of rows `x`. Raise InputError unless all ranks have the same number, dtype and shape."""
         forms = all_gather_object((x.size(0), str(x.dtype), list(x.shape[1:])), self.group)

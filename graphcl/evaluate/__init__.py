@@ -9,8 +9,7 @@ from graphcl.evaluate.graphs.instance import instance as instance
 from graphcl.evaluate.graphs.knn import knn as knn
 from graphcl.evaluate.graphs.logreg import logreg as logreg
 from graphcl.evaluate.graphs.ogb import ogb as ogb
-from graphcl.evaluate.graphs.ogb_forest import ogb_forest as ogb_forest
-from graphcl.evaluate.graphs.ogb_knn import ogb_knn as ogb_knn
+from graphcl.evaluate.graphs.ogb import ogb_forest as ogb_forest
 from graphcl.evaluate.graphs.retrieval import Kernel as Kernel
 from graphcl.evaluate.graphs.retrieval import retrieval as retrieval
 from graphcl.evaluate.graphs.svm import svm as svm

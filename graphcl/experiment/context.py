@@ -18,6 +18,7 @@ from graphcl.loaders.order import WHOLE, Shard
 from graphcl.methods import Method
 from graphcl.training.checkpoint import Checkpoints
 from graphcl.training.epoch import Epoch
+from graphcl.training.state import Training
 
 Scores = dict[str, dict[str, FoldScores]]
 """Evaluator -> row (see `graphcl.references.rows`) -> score."""
@@ -64,12 +65,18 @@ class Context:
         """
         self.clock.lap("embed")
 
+    def on_step(self, training: Training) -> None:
+        """Override to handle a finished step."""
+
     def on_epoch(self, epoch: Epoch) -> None:
         """Override to handle a finished epoch."""
 
     def on_scores(self, scores: Scores) -> None:
         """Record the time of the evaluation. Override to handle the scores."""
         self.clock.lap("evaluate")
+
+    def on_slow_scoring(self, expected: float, trained: float) -> None:
+        """Override to tell that scoring will take `expected` seconds, more than the `trained` seconds of training."""
 
     def draws(self, method: Method, seed: int, device: torch.device) -> tuple[Shard, torch.Generator, torch.Generator]:
         """Return this rank's shard of each batch, the generator of the order, and that of the views on `device`.

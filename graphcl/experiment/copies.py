@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -78,6 +78,16 @@ def with_copies(config: Config, dataset: GraphDataset, graphs: Any, seed: int, d
     return WithCopies(graphs, (), queries, tuple(copying(config, dataset)[0].values()), seed, device)
 
 
+def sampled(config: Config, dataset: GraphDataset, seed: int) -> GraphDataset:
+    """Return the graphs that are scored: a random sample where nothing but copies scores them, else all."""
+    size = config.evaluation.sample
+    whole = dataset.rows != "graphs" or dataset.targets is not None or len(dataset) <= size
+    if whole or not all(map(is_by_copies, config.eval)):
+        return dataset
+    drawn = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(_SEED + seed))[:size]
+    return cast(GraphDataset, dataset[drawn.sort().values])
+
+
 def copying(config: Config, dataset: GraphDataset) -> tuple[dict[str, Augmentation], bool]:
     """Return the augmentations that draw copies, by name, and whether training used none of them.
 
@@ -114,7 +124,7 @@ def rank_of_graphs(config: Config, dataset: GraphDataset, h: Tensor, seed: int, 
     return dataclasses.replace(score, figures={**score.figures, "effective_rank": rank})
 
 
-def describe_copies(config: Config, dataset: GraphDataset) -> Mapping[str, Any]:
+def describe_copies(config: Config, dataset: GraphDataset) -> dict[str, Any]:
     """Return how copies are drawn, for `result.json`: augmentations, numbers of copied graphs and of graphs."""
     drawn_by, unused = copying(config, dataset)
     count = len(copied_graphs(config, dataset, 0)[1])

@@ -18,6 +18,7 @@ from graphcl.errors import InputError
 from graphcl.evaluate.folds import outer_folds
 from graphcl.evaluate.needs import need_of
 from graphcl.evaluate.on_split import PARTS, check_groups_apart, group_split
+from graphcl.models.contrastive import Role
 
 _PART_NAMES = {"val": "valid", "validation": "valid", **{part: part for part in PARTS}}
 
@@ -114,12 +115,22 @@ def split_column(dataset: GraphDataset) -> str:
     return "group" if _attribute(dataset, "project") is None else "project"
 
 
-def training_graphs(config: Config, dataset: GraphDataset) -> Tensor | None:
-    """Return the graphs to train on: the training part if groups are scored, else None for all."""
-    if not any(need_of(name, dataset.rows, {"groups"}) for name in config.eval):
+def training_graphs(config: Config, dataset: GraphDataset, role: Role = "query") -> Tensor | None:
+    """Return the graphs of a role to train on: the training part if groups are scored, else None for all.
+
+    With `pair_share`, they are those of a random fraction of the groups or components, which is the same for all seeds.
+    """
+    scored = any(need_of(name, dataset.rows, {"groups"}) for name in config.eval)
+    parts, n = grouped_parts(dataset) if scored else None, len(dataset)
+    groups = dataset.groups if dataset.relation is None else dataset.relation.component
+    if (parts is None and config.pair_share == 1) or groups is None:
         return None
-    parts = grouped_parts(dataset)
-    return None if parts is None else torch.from_numpy(parts["train"][parts["train"] < len(dataset)])
+    rows = torch.arange(len(groups)) if parts is None else torch.from_numpy(parts["train"])
+    if config.pair_share < 1:
+        known = groups[rows][groups[rows] >= 0].unique()
+        known = known[torch.randperm(len(known), generator=torch.Generator().manual_seed(0))]
+        rows = rows[torch.isin(groups[rows], known[: round(config.pair_share * len(known))])]
+    return rows[rows >= n] - n if role == "target" and dataset.targets is not None else rows[rows < n]
 
 
 def places(dataset: GraphDataset, name: str | None, setting: str) -> Tensor | None:

@@ -25,6 +25,7 @@ from graphcl.experiment.record.run_folder import name_of, new_folder
 from graphcl.experiment.record.tracking import TRACKERS
 from graphcl.experiment.scoring import with_usable_evaluation
 from graphcl.experiment.seed import run_seed
+from graphcl.system.progress import showing
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def run(config: Config) -> RunResult:
         InputError: the settings cannot be used.
     """
     clock = Clock()
-    with launch(config.rank_timeout) as ranks:
+    with launch(config.rank_timeout) as ranks, showing():
         device = setup_runtime(config, ranks.local_rank)
         dataset = _load(config, ranks)
         clock.lap("load")
@@ -139,4 +140,6 @@ def _without_labels(config: Config, dataset: GraphDataset) -> dict[str, Any]:
     if dataset.scored or dataset.groups is not None:
         return {}
     one = {} if "seeds" in config.model_fields_set else {"seeds": [0]}
-    return one if dataset.rows == "nodes" else {**one, "eval": [usual("copies")], "evaluation": Evaluation()}
+    if dataset.rows == "nodes" or not config.eval:
+        return one
+    return {**one, "eval": [usual("copies")], "evaluation": Evaluation(sample=config.evaluation.sample)}

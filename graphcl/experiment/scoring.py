@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
+import time
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -15,6 +17,7 @@ from graphcl.config import Config
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores, Kernel, usable_folds
+from graphcl.evaluate.folds import OnTest
 from graphcl.evaluate.needs import is_by_copies, need_of, takes, usual
 from graphcl.experiment.build import make_model, restricted
 from graphcl.experiment.context import Context, Scores
@@ -23,14 +26,18 @@ from graphcl.experiment.parts import grouped_parts, places, training_graphs
 from graphcl.loaders.loader import make_loader
 from graphcl.loaders.order import EpochBatches
 from graphcl.models.calibrate import calibrate
-from graphcl.models.contrastive import ContrastiveModel
+from graphcl.models.contrastive import ContrastiveModel, Role
+from graphcl.models.towers import TwoTowers
 from graphcl.references.rows import Inputs, Row, compute_rows, is_scored_by, row_labels
 from graphcl.registry import evaluators
+from graphcl.sparse.rows import SparseRows
 from graphcl.training.epoch import Epoch
 from graphcl.training.loop import embed
 
 EMBED_BATCH = 1024
 """Graphs in a batch when embedding."""
+_SHORT = 10.0
+"""Seconds of scoring that need no forecast."""
 _CALIBRATION_SEED = 2**40 + 2**20
 """Added to a run's seed, so that calibration and training shuffle with different random numbers."""
 
@@ -105,17 +112,28 @@ def calibrated(
 ) -> ContrastiveModel:
     """Return a copy of `model` with BatchNorm statistics recomputed over all graphs that the run trains on.
 
-    The batches are shuffled. A loader `like` of the data set shares its tensors, see `make_loader`.
+    The batches are shuffled. Each of two encoders gets the statistics of its role; one encoder those of queries and
+    targets. A loader `like` of the data set shares its tensors, see `make_loader`.
     """
     order = torch.Generator().manual_seed(_CALIBRATION_SEED + seed)
     device = next(model.parameters()).device
-    # `calibrate` weights all batches equally, so a last batch of a few graphs would distort the statistics
-    graphs = training_graphs(config, dataset)
-    n = len(dataset) if graphs is None else len(graphs)
-    size = math.ceil(n / math.ceil(n / EMBED_BATCH))
-    sampler = EpochBatches(len(dataset), size, True, order, config.shuffle_window)
-    loader = make_loader(dataset, device=device, like=like, batch_sampler=sampler)
-    return calibrate(model, restricted(loader, graphs))
+
+    def batches(of: GraphDataset, role: Role, like: object = None) -> Any:
+        # `calibrate` weights all batches equally, so a last batch of a few graphs would distort the statistics
+        graphs = training_graphs(config, dataset, role)
+        n = len(of) if graphs is None else len(graphs)
+        size = math.ceil(n / math.ceil(n / EMBED_BATCH))
+        sampler = EpochBatches(len(of), size, True, order, config.shuffle_window)
+        return restricted(make_loader(of, device=device, like=like, batch_sampler=sampler), graphs)
+
+    queries = batches(dataset, "query", like)
+    if isinstance(model, TwoTowers):
+        found = cast(TwoTowers, calibrate(model, queries))
+        found.target = calibrate(model.target, batches(dataset.targets or dataset, "target"))
+        return found
+    if dataset.targets is None:
+        return calibrate(model, queries)
+    return calibrate(model, itertools.chain(queries, batches(dataset.targets, "target")))
 
 
 def score_rows(config: Config, dataset: GraphDataset, rows: Mapping[str, Row], seed: int, context: Context) -> Scores:
@@ -125,15 +143,50 @@ def score_rows(config: Config, dataset: GraphDataset, rows: Mapping[str, Row], s
     copies scores these only. `context` holds the number of threads of the evaluators, `workers`, and `on_fold`, which
     is called after every inner fold.
     """
-    found: Scores = {}
-    for name in config.eval if rows and is_scored(config, dataset) else ():
-        found[name] = {}
-        for row, h in rows.items():
-            copied = isinstance(h, Tensor) and len(h) > dataset.num_rows
-            if is_scored_by(row, evaluators.fact(name, "task")) and (copied or not is_by_copies(name)):
-                report = None if context.on_fold is None else functools.partial(context.on_fold, f"{name}, {row}")
-                found[name][row] = score(config, name, h, dataset, seed, context.workers, report)
+    found: Scores = {name: {} for name in (config.eval if rows and is_scored(config, dataset) else ())}
+    pairs = []
+    for name, (row, h) in itertools.product(found, rows.items()):
+        copied = isinstance(h, Tensor) and len(h) > dataset.num_rows
+        if is_scored_by(row, evaluators.fact(name, "task")) and (copied or not is_by_copies(name)):
+            pairs.append((name, row, h))
+    forecast = _Forecast(context, sum(_num_folds(config, name) for name, _, _ in pairs))
+    for name, row, h in pairs:
+        report = forecast.reporting(f"{name}, {row}")
+        found[name][row] = score(config, name, h, dataset, seed, context.workers, report)
+        report(count := _num_folds(config, name), count)
     return found
+
+
+def _num_folds(config: Config, name: str) -> int:
+    """Return the number of inner folds by which an evaluator scores a row; 1 if it has none."""
+    return config.evaluation.folds * config.evaluation.inner_folds if takes(name, "folds") else 1
+
+
+class _Forecast:
+    """Tell the context once if all rows, `total` inner folds, will take longer to score than training took.
+
+    The time is that of the first folds.
+    """
+
+    def __init__(self, context: Context, total: int) -> None:
+        self._context, self._total, self._start, self._told = context, total, time.perf_counter(), False
+        self._done: dict[str, int] = {}
+
+    def reporting(self, row: str) -> Callable[[int, int], None]:
+        """Return a function that is called with the finished and the total number of inner folds of a row."""
+
+        def report(done: int, total: int) -> None:
+            if self._context.on_fold is not None:
+                self._context.on_fold(row, done, total)
+            self._done[row] = done
+            if finished := sum(self._done.values()):
+                expected = (time.perf_counter() - self._start) / finished * self._total
+                trained = self._context.clock.seconds.get("train", math.inf)
+                if not self._told and expected > max(trained, _SHORT):
+                    self._told = True
+                    self._context.on_slow_scoring(expected, trained)
+
+        return report
 
 
 def score(
@@ -144,6 +197,7 @@ def score(
     seed: int = 0,
     workers: int | None = None,
     on_fold: Callable[[int, int], object] | None = None,
+    on_test: OnTest | None = None,
 ) -> FoldScores:
     """Return the score of a row `h`, an embedding or a `Kernel`, by the evaluator `name`, by the protocol in `config`.
 
@@ -151,13 +205,15 @@ def score(
         InputError: the evaluator returns something else than `FoldScores`.
     """
     need = need_of(name, dataset.rows, offered(dataset))
-    if isinstance(h, Kernel) and need == "groups":
+    if isinstance(h, Kernel) and need == "groups" and on_test is None:
         return dataclasses.replace(_score_kernel(name, h, dataset, config.evaluation.within), seed=seed)
-    given = {"seed": seed, "workers": workers, "on_fold": on_fold, **config.evaluation.model_dump()}
+    given = {"seed": seed, "workers": workers, "on_fold": on_fold, "on_test": on_test, **config.evaluation.model_dump()}
     given |= _truth(config, dataset, h, seed, need)
     if on_fold is not None:  # show the row before its first fold ends
-        on_fold(0, config.evaluation.folds * config.evaluation.inner_folds if takes(name, "folds") else 1)
+        on_fold(0, _num_folds(config, name))
     rows = h if isinstance(h, Kernel) else h[: dataset.num_rows]
+    if isinstance(rows, SparseRows):
+        rows = rows.scipy()[0]
     found = evaluators[name](rows, **{key: each for key, each in given.items() if takes(name, key)})
     if not isinstance(found, FoldScores):
         raise InputError(f"evaluator `{name}` must return FoldScores, got {type(found).__name__}.")
@@ -201,6 +257,8 @@ def offered(dataset: GraphDataset) -> set[str]:
 
 def is_scored(config: Config, dataset: GraphDataset) -> bool:
     """Return whether rows can be scored: by classes, a benchmark's targets, or as one of the evaluators can."""
+    if not config.eval:
+        return False
     return dataset.scored or any(need_of(name, dataset.rows, offered(dataset)) for name in config.eval)
 
 

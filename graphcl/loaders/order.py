@@ -56,6 +56,7 @@ class EpochBatches:
     Attributes:
         current: this rank's parts of the batches of the current epoch, as index tensors.
         total: number of graphs in the data set.
+        weights: weight of each row of these batches, `[B]` each; None without weights.
         ids: what methods know the rows of these batches by: the indices of the graphs.
     """
 
@@ -81,6 +82,7 @@ class EpochBatches:
         self.window, self.shard = window, shard
         self.current: list[Any] = []
         self.ids: list[Tensor] = self.current
+        self.weights: list[Tensor] | None = None
         self._graphs: Tensor | None = None
 
     def restrict_to(self, graphs: Tensor) -> None:

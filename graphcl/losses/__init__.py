@@ -9,7 +9,7 @@ import pkgutil
 
 from graphcl.losses import formulas
 from graphcl.losses.engine.base import Pairs
-from graphcl.losses.engine.compare import compare, explicit, scored
+from graphcl.losses.engine.compare import compare, explicit
 from graphcl.losses.engine.register import pairwise
 from graphcl.losses.module import Loss
 from graphcl.registry import losses as _registry
@@ -18,5 +18,5 @@ for _file in pkgutil.iter_modules(formulas.__path__, f"{formulas.__name__}."):
     importlib.import_module(_file.name)
 globals().update(_registry.registered(formulas.__name__))
 
-__all__ = ["Loss", "Pairs", "compare", "explicit", "pairwise", "scored"]
+__all__ = ["Loss", "Pairs", "compare", "explicit", "pairwise"]
 __all__ += _registry.registered(formulas.__name__)

@@ -7,7 +7,6 @@ from torch import Tensor
 from graphcl.losses.engine.base import Pairs as Pairs
 from graphcl.losses.engine.compare import compare as compare
 from graphcl.losses.engine.compare import explicit as explicit
-from graphcl.losses.engine.compare import scored as scored
 from graphcl.losses.engine.register import pairwise as pairwise
 from graphcl.losses.formulas.barlow_twins import barlow_twins as barlow_twins
 from graphcl.losses.formulas.regression import byol as byol

@@ -94,8 +94,8 @@ class MemoryBank(Method):
         if ids.device.type == "cpu" and not 0 <= int(ids.min()) <= int(ids.max()) < self.num_graphs:
             raise InputError(f"`ids` must be in 0 .. {self.num_graphs - 1}, got {int(ids.min())} to {int(ids.max())}.")
         views = [view1, view2] if self.setting("symmetric", False) else [view1]
-        h = [self.model.encode(view) for view in views]
-        z = [at_least_float32(self.model.projector(each)) for each in h]  # to match the dtype of the bank
+        rows = [self.model.rows(view) for view in views]
+        z = [at_least_float32(each) for _, each in rows]  # to match the dtype of the bank
         entries, drawn, log_z = self.bank[ids], self._draw(generator), self.log_z
         others: dict[str, Any] = {"queue": self.bank[drawn], "ids": ids, "queue_ids": drawn}
         if self._estimates and log_z is None and self._visits >= self.warmup * self.num_graphs:
@@ -107,7 +107,7 @@ class MemoryBank(Method):
         value = torch.stack([self._one_sided(each, entries, **others) for each in z]).mean()
         # `after_step` stores these values, so that a skipped step changes nothing.
         self._new = ids, torch.stack([normalize(each.detach()) for each in z]).mean(dim=0), log_z
-        return Outcome(value, h[0], z[0], entries)
+        return Outcome(value, rows[0][0], z[0], entries)
 
     def after_step(self) -> None:
         """Move the bank entries of the last batch's graphs towards the projections of these graphs."""

@@ -31,7 +31,7 @@ class Outcome:
 
     Args:
         loss: value to minimise, a scalar.
-        h: embeddings of the first view, `[B, H]`.
+        h: embeddings of the first view, `[B, H]`; of its first piece, if views are encoded in pieces.
         z1: anchors, `[B, D]`; if anchors are nodes, one node per graph.
         z2: positives of the anchors, `[B, D]`.
 
@@ -62,8 +62,7 @@ class Method(nn.Module, ABC):
         loss: loss of anchors and positives, or its name.
 
     Attributes:
-        in_pieces: whether the method calls the encoder only by `model.encode` and `model.encode_views`, so that
-            `micro_batch` bounds its memory.
+        in_pieces: whether the method passes its views to the model only, so that `micro_batch` bounds its memory.
         divides_nodes: whether all ranks receive the same views of a graph instead, and `forward` divides its nodes.
     """
 

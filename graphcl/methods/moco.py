@@ -70,8 +70,8 @@ class MoCo(Method):
         """Return the loss of a batch, see `Method`."""
         if self.training:
             ema_update(self.momentum_model, self.model, self.momentum)
-        h = self.model.encode(view1)
-        queries = [self.model.projector(h)] + ([self.model(view2)] if self.setting("symmetric", False) else [])
+        h, query = self.model.rows(view1)
+        queries = [query, self.model(view2)] if self.setting("symmetric", False) else [query]
         with torch.no_grad():
             keys = [self.momentum_model(view) for view in (view2, view1)[: len(queries)]]
         others = {"queue": self.queue.keys}

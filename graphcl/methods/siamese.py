@@ -40,8 +40,7 @@ class SimSiam(Method):
         self, view1: Batch, view2: Batch, *, ids: Tensor | None = None, generator: torch.Generator | None = None
     ) -> Outcome:
         """Return the mean loss of both directions, see `Method`."""
-        h, other = self.model.encode_views(view1, view2)
-        z1, z2 = self.model.project(h, other)
+        h, z1, z2 = self.model.project_views(view1, view2)
         target1, target2 = self._targets(view1, view2, z1, z2)
         there, back = self.predictor(z1), self.predictor(z2)
         value = (self.loss(there, target2) + self.loss(back, target1)) / 2

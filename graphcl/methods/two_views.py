@@ -23,7 +23,8 @@ class TwoViews(Method):
         model: encoder and projector.
         loss: loss of the two views' projections.
         labels: whether to pass the graphs' labels `batch.y` to the loss, for `supcon` only; do not evaluate such a
-            model on its training graphs. With "ids", pass the groups of pairs instead, see `EpochPairs`.
+            model on its training graphs. With "ids", pass the groups or queries of pairs instead, see
+            `EpochPairs` and `ListedPairs`.
 
     Raises:
         InputError: the loss needs labels and `labels` is False, or the reverse; the loss has no negatives.
@@ -55,8 +56,7 @@ class TwoViews(Method):
         Graphs of the second view beyond the number of the first view are negatives of all anchors. The attribute
         `pair_weight` of the first view, `[B]`, weights the pairs; see `ListedPairs` for both.
         """
-        h, other = self.model.encode_views(view1, view2)
-        z1, z2 = self.model.project(h, other)
+        h, z1, z2 = self.model.project_views(view1, view2)
         given: dict[str, Tensor] = {}
         if len(z2) > len(z1):  # known negatives
             require_arguments(self.loss, ("queue",), "two_views")

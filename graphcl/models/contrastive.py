@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +15,12 @@ from graphcl.distributed import ranks
 from graphcl.errors import InputError, InputTypeError
 from graphcl.graphs.batching import check_batch
 from graphcl.models.interface import accepts, check_signature, kind
-from graphcl.models.pieces import encode_pieces
+from graphcl.models.pieces import LazyBatch, in_pieces
 from graphcl.models.projector import make_projector
+from graphcl.sparse.encoder import WLSparse
 
+Role = Literal["query", "target"]
+"""Role of a graph in a pair."""
 ONE_PASS = 8_192
 """Total number of nodes below which two views are encoded in one pass on the CPU."""
 
@@ -37,8 +40,8 @@ class ContrastiveModel(nn.Module):
         out_channels: H, for an encoder without the attribute `out_channels`.
 
     Attributes:
-        micro_batch: largest number of graphs that `encode` and `encode_views` encode at a time in training mode, see
-            `encode_pieces`; default: all.
+        micro_batch: largest number of graphs that are encoded at a time in training mode, see `in_pieces`; default:
+            all.
 
     Raises:
         InputError: H is unknown, `projection` is below 1, the projector is unknown, or the encoder does not accept
@@ -52,6 +55,8 @@ class ContrastiveModel(nn.Module):
     """
 
     micro_batch: int | None = None
+    sparse: ClassVar[bool] = False
+    """Whether embeddings are `graphcl.sparse.rows.SparseRows`."""
 
     @named_arguments
     def __init__(
@@ -63,6 +68,8 @@ class ContrastiveModel(nn.Module):
     ) -> None:
         super().__init__()
         check_signature(encoder, "edge_index", "batch")
+        if isinstance(encoder, WLSparse) and not self.sparse:
+            raise InputError("WLSparse returns sparse rows, which no layer can follow; use SparseModel, or gin.")
         width = out_channels or getattr(encoder, "out_channels", None)
         self._name = name = type(encoder).__name__
         if width is None:
@@ -76,7 +83,27 @@ class ContrastiveModel(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Return the projections z `[B, D]` of the graphs in `batch`."""
-        return self.projector(self.encode(batch))
+        return self.rows(batch)[1]
+
+    def rows(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the embeddings h `[B, H]` and the projections z `[B, D]` of the graphs in `batch`.
+
+        If the batch is encoded in pieces, h are the rows of the first piece only, without a gradient.
+        """
+        if not self._is_large(batch):
+            h = self.encode(batch)
+            return h, self.projector(h)
+
+        first: list[Tensor] = []
+
+        def project(piece: Batch) -> Tensor:
+            h = self._encode_batch(piece)
+            if not first:
+                first.append(h.detach())
+            return self.projector(h)
+
+        z = in_pieces(self, project, batch, self.micro_batch or 1)
+        return first[0], z
 
     def encode(self, batch: Batch, edge_weight: Tensor | None = None) -> Tensor:
         """Return the embeddings `[B, H]` of the graphs in `batch`; `edge_weight [E]` multiplies existing edge weights.
@@ -84,15 +111,17 @@ class ContrastiveModel(nn.Module):
         Raises:
             InputError: `batch` has no node features, or the encoder takes no `edge_weight` or does not return `[B, H]`.
         """
-        check_batch(batch)
-        if edge_weight is None and self._in_pieces(batch):
-            return encode_pieces(self.encoder, self._encode_batch, batch, self.micro_batch or 1)
+        if edge_weight is None and self._is_large(batch):
+            return in_pieces(self.encoder, self._encode_batch, batch, self.micro_batch or 1)
         return self._encode_batch(batch, edge_weight)
 
-    def _in_pieces(self, batch: Batch) -> bool:
+    def _is_large(self, batch: Batch) -> bool:
+        if isinstance(batch, LazyBatch):
+            return True
         return self.micro_batch is not None and self.training and batch.num_graphs > self.micro_batch
 
     def _encode_batch(self, batch: Batch, edge_weight: Tensor | None = None) -> Tensor:
+        check_batch(batch)
         own = batch.get("edge_weight")
         if edge_weight is not None:
             self.require("edge_weight")
@@ -124,6 +153,9 @@ class ContrastiveModel(nn.Module):
         Both views are encoded in one pass if the encoder accepts `parts` and one pass is faster. BatchNorm always
         normalises each view separately, and updates its running statistics first with view 1, then with view 2.
         """
+        target = self.role("target")
+        if target is not self or self._is_large(view1) or self._is_large(view2):
+            return self.encode(view1), target.encode(view2)
         check_batch(view1)
         check_batch(view2)
         # One pass launches half as many operations but needs twice the memory. On the CPU it is slower if the views
@@ -131,7 +163,7 @@ class ContrastiveModel(nn.Module):
         # could disagree on what is large.
         small = ranks.size() == 1 and getattr(self.encoder, "one_pass", True)
         small = small and view1.x.size(0) + view2.x.size(0) < ONE_PASS
-        if "parts" not in self._optional or not (view1.x.is_cuda or small) or self._in_pieces(view2):
+        if "parts" not in self._optional or not (view1.x.is_cuda or small):
             return self.encode(view1), self.encode(view2)
         parts, graphs = [view1.x.size(0), view2.x.size(0)], [view1.num_graphs, view2.num_graphs]
         x, batch = torch.cat([view1.x, view2.x]), torch.cat([view1.batch, view2.batch + graphs[0]])
@@ -144,6 +176,19 @@ class ContrastiveModel(nn.Module):
     def project(self, *h: Tensor) -> tuple[Tensor, ...]:
         """Return the projections `[B, D]` of each embedding `[B, H]`, all computed in one call of the projector."""
         return self.projector(torch.cat(h)).split([each.size(0) for each in h])
+
+    def project_views(self, view1: Batch, view2: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the embeddings of the first view, see `rows`, and the projections `[B, D]` of each view."""
+        if self._is_large(view1) or self._is_large(view2):
+            h, z1 = self.rows(view1)
+            return h, z1, self.role("target")(view2)
+        h, other = self.encode_views(view1, view2)
+        z1, z2 = self.project(h, other)
+        return h, z1, z2
+
+    def role(self, role: Role) -> ContrastiveModel:
+        """Return the model of graphs with this role in a pair: this one, unless targets have their own."""
+        return self
 
     def new_projector(self) -> nn.Module:
         """Return a projector of the same form and widths as the model's, with new random weights."""
@@ -177,9 +222,3 @@ class ContrastiveModel(nn.Module):
         if h.size(1) != self.width:
             raise InputError(f"{self._name} returns rows of width {h.size(1)}, not {self.width}; pass `out_channels=`.")
         return h
-
-
-def with_projector(encoder: nn.Module) -> ContrastiveModel:
-    """Return a `ContrastiveModel` of `encoder` and an untrained projector, in the training mode of `encoder`."""
-    with torch.random.fork_rng(devices=[]):
-        return ContrastiveModel(encoder).train(encoder.training)

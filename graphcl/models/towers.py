@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
 
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from graphcl.arguments import ProjectorName
 from graphcl.errors import InputError
-from graphcl.models.contrastive import ContrastiveModel
+from graphcl.models.contrastive import ContrastiveModel, Role
 from graphcl.models.interface import accepts
 from graphcl.models.projector import make_projector
-
-Role = Literal["query", "target"]
-"""Role of a graph in a pair."""
 
 
 class Tower(nn.Module):
@@ -34,11 +30,24 @@ class Tower(nn.Module):
         self.encoder, self.out_channels = encoder, projection
         self.projector = make_projector(int(encoder.out_channels), projection, projector)  # type: ignore[arg-type]
         self._optional = [name for name in ("size", "edge_attr", "edge_weight") if accepts(encoder, name)]
+        self.supports_edge_attr, self.supports_edge_weight = (
+            each in self._optional for each in ("edge_attr", "edge_weight")
+        )
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None, **known: Any) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        batch: Tensor | None = None,
+        *,
+        size: int | None = None,
+        edge_attr: Tensor | None = None,
+        edge_weight: Tensor | None = None,
+    ) -> Tensor:
         """Return the projections `[B, D]`; arguments as for the encoder."""
+        known = {"size": size, "edge_attr": edge_attr, "edge_weight": edge_weight}
         return self.projector(
-            self.encoder(x, edge_index, batch=batch, **{name: known.get(name) for name in self._optional})
+            self.encoder(x, edge_index, batch=batch, **{name: known[name] for name in self._optional})
         )
 
 
@@ -81,10 +90,6 @@ class TwoTowers(ContrastiveModel):
         if batch.get("role") == "target":
             return self.target.encode(batch, edge_weight)
         return super().encode(batch, edge_weight)
-
-    def encode_views(self, view1: Batch, view2: Batch) -> tuple[Tensor, Tensor]:
-        """Return the embeddings `[B, D]` of queries and targets."""
-        return self.encode(view1), self.target.encode(view2)
 
     def role(self, role: Role) -> ContrastiveModel:
         """Return the model of queries or of targets."""

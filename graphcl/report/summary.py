@@ -114,7 +114,8 @@ def protocol_line(result: Mapping[str, Any], split_chooses: str = "C") -> str:
         drawn_by = f"{', '.join(copies['augmentations'])}, which training {used}"
         count, graphs = copies["copied"], copies["graphs"]
         source = f"all {graphs}" if count == graphs else f"{count} of {graphs}"
-        parts = [f"copies of {source} graphs by {drawn_by}, found by cosine"]
+        among = f" among a sample of {graphs} of {copies['of']}" if "of" in copies else ""
+        parts = [f"copies of {source} graphs by {drawn_by}, found by cosine{among}"]
     if groups := result.get("group_split"):
         train, valid, test = groups.values()
         sizes = f"{train} training graphs, settings by {valid} for validation, retrieval among {test} test graphs"

@@ -1,4 +1,4 @@
-"""Convert matplotlib figures to SVG or PNG files, or to SVG elements of a page."""
+"""Convert matplotlib figures to SVG files, or to SVG elements of a page."""
 
 from __future__ import annotations
 
@@ -15,14 +15,6 @@ def to_svg(figure: Any) -> str:
     """Return `figure` as the text of an SVG file; equal figures give equal texts."""
     file = io.StringIO()
     figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
-    return file.getvalue()
-
-
-@style()
-def to_png(figure: Any) -> bytes:
-    """Return `figure` as the bytes of a PNG file with 150 dots per inch."""
-    file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=150)
     return file.getvalue()
 
 

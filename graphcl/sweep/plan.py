@@ -134,6 +134,8 @@ def make_plan(spec: Mapping[str, Any]) -> Plan:
         references.setdefault(kept, set()).add(cell.reference)
     if any(len(each) > 1 for each in references.values()):
         raise InputError("`table.select` must be settings of training; the rows without training depend on these.")
+    if not plan.cells[0].config.eval:
+        raise InputError("a sweep compares scores, got `eval` none; name an evaluator.")
     if not plan.evaluators:
         raise InputError("`eval` must be the same for all cells; set it under `settings`.")
     return plan

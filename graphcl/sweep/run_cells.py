@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import pkgutil
 import threading
 import traceback
 import warnings
@@ -20,7 +19,7 @@ import torch
 from graphcl.cli.entry_point import warnings_as_lines
 from graphcl.config import Config
 from graphcl.datasets import GraphDataset, load_dataset
-from graphcl.errors import MAX_LINE, InputError, one_line, reason
+from graphcl.errors import MAX_LINE, InputError, one_line
 from graphcl.evaluate import FoldScores
 from graphcl.evaluate.needs import usual
 from graphcl.experiment.build import setup_runtime, try_settings
@@ -37,7 +36,7 @@ from graphcl.sweep.plan import Cell, Plan
 from graphcl.sweep.table import Table, make_table
 from graphcl.sweep.write import write_tables
 from graphcl.system.memory import keep_freed_memory
-from graphcl.system.processes import LocalExecutor, worker_device
+from graphcl.system.processes import make_executor, worker_device
 
 MEMINFO = Path("/proc/meminfo")
 WORKER_MEMORY = 1.5e9
@@ -232,38 +231,6 @@ def load_scored(**arguments: Any) -> tuple[GraphDataset, dict[str, Any]]:
 
 _load = functools.lru_cache(maxsize=2)(load_scored)
 """`load_scored` with a cache of two data sets, for the next cells of this process."""
-
-
-def make_executor(name: str, workers: int) -> Executor:
-    """Return the executor called `name`.
-
-    Args:
-        name: `loky` for processes of this machine; `dask:ADDRESS` for the workers of a Dask scheduler, or
-            `dask:FILE.json` with the scheduler's file; or `MODULE:FUNCTION` for a function that takes the number of
-            workers and returns a `concurrent.futures.Executor`.
-        workers: number of workers; ignored for Dask, whose scheduler has its own workers.
-
-    Raises:
-        InputError: `name` is unknown or cannot be imported, or Dask is not installed.
-    """
-    if name == "loky":
-        return LocalExecutor(workers)
-    kind, _, place = name.partition(":")
-    if kind == "dask" and place:
-        try:
-            from distributed import Client
-        except ImportError as error:
-            raise InputError(f"`executor` {name} needs Dask ({error}); pip install 'graphcl[cluster]'.") from None
-        client = Client(**{"scheduler_file" if place.endswith(".json") else "address": place})
-        # with `pure=True`, Dask would return the stored result of a failed cell instead of running the cell again
-        return client.get_executor(pure=False)
-    try:
-        make = pkgutil.resolve_name(name) if place else None
-    except (Exception, SystemExit) as error:
-        raise InputError(f"`executor` {name} cannot be imported: {reason(error)}") from None
-    if not callable(make):
-        raise InputError(f"`executor` must be loky, dask:ADDRESS or MODULE:FUNCTION, got {name!r}.")
-    return make(workers)
 
 
 def default_workers(cells: int) -> int:

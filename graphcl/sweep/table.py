@@ -122,13 +122,9 @@ class Table:
         return list(found.values())
 
 
-def by_axis(layout: Layout, row: Sequence[str], column: str) -> dict[str, str]:
-    """Return axis -> label of a place."""
-    return {**dict(zip(layout.rows, row, strict=True)), layout.columns: column}
-
-
 def _without_dataset(layout: Layout, row: Sequence[str], column: str) -> Labels:
-    return tuple(label for axis, label in by_axis(layout, row, column).items() if axis != "dataset")
+    labels = zip((*layout.rows, layout.columns), (*row, column), strict=True)
+    return tuple(label for axis, label in labels if axis != "dataset")
 
 
 def merit(entry: Entry) -> float:

@@ -1,18 +1,35 @@
-"""Run tasks in processes of this machine; if a process dies, the other processes continue."""
+"""Run tasks in processes of this machine or on a cluster; if a process dies, the other processes continue."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
 import os
+import pkgutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable
-from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ThreadPoolExecutor,
+    wait,
+)
+from itertools import islice
 from typing import Any, TypeVar
 
+from graphcl.errors import InputError, reason
+
 R = TypeVar("R")
+T = TypeVar("T")
+_ATTEMPTS = 5
+"""Number of workers that a task of `completed` may lose; random kills rarely hit one task so often."""
+_WAITING = 256
+"""Number of tasks of `completed` that are submitted at a time."""
 _device = "auto"
 
 
@@ -70,6 +87,85 @@ class LocalExecutor(Executor):
         context = get_context("loky_init_main" if "__main__" in modules else "loky")
         given = (self._devices[number % len(self._devices)], os.getpid(), modules - {"__main__"})
         return ProcessPoolExecutor(1, context=context, initializer=_start_worker, initargs=given)
+
+
+def make_executor(name: str, workers: int) -> Executor:
+    """Return the executor called `name`.
+
+    Args:
+        name: `loky` for processes of this machine; `dask:ADDRESS` for the workers of a Dask scheduler, or
+            `dask:FILE.json` with the scheduler's file; or `MODULE:FUNCTION` for a function that takes the number of
+            workers and returns a `concurrent.futures.Executor`.
+        workers: number of workers; ignored for Dask, whose scheduler has its own workers.
+
+    Raises:
+        InputError: `name` is unknown or cannot be imported, or Dask is not installed.
+    """
+    if name == "loky":
+        return LocalExecutor(workers)
+    kind, _, place = name.partition(":")
+    if kind == "dask" and place:
+        try:
+            from distributed import Client
+        except ImportError as error:
+            raise InputError(f"`executor` {name} needs Dask ({error}); pip install 'graphcl[cluster]'.") from None
+        client = Client(**{"scheduler_file" if place.endswith(".json") else "address": place})
+        # with `pure=True`, Dask would return the stored result of a failed cell instead of running the cell again
+        return client.get_executor(pure=False)
+    try:
+        make = pkgutil.resolve_name(name) if place else None
+    except (Exception, SystemExit) as error:
+        raise InputError(f"`executor` {name} cannot be imported: {reason(error)}") from None
+    if not callable(make):
+        raise InputError(f"`executor` must be loky, dask:ADDRESS or MODULE:FUNCTION, got {name!r}.")
+    return make(workers)
+
+
+@contextlib.contextmanager
+def executing(name: str, workers: int) -> Iterator[Executor]:
+    """Yield the executor called `name`, see `make_executor`, and end its processes, or the connection to them."""
+    executor = make_executor(name, workers)
+    try:
+        yield executor
+    finally:
+        executor.shutdown(wait=False)
+        if (client := getattr(executor, "_client", None)) is not None:  # Dask's
+            client.close()
+
+
+def completed(function: Callable[[T], R], tasks: Iterable[T], executor: Executor) -> Iterator[tuple[T, R]]:
+    """Yield each task and its result when it is complete; a task whose worker died is run again.
+
+    Raises:
+        InputError: a task has lost five workers, as one that needs too much memory does.
+    """
+    waiting, tasks = dict[Future[R], tuple[T, int]](), iter(tasks)
+    try:
+        while True:
+            for task in islice(tasks, _WAITING - len(waiting)):
+                waiting[executor.submit(function, task)] = task, 1
+            if not waiting:
+                return
+            for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+                task, attempt = waiting.pop(future)
+                try:
+                    result = future.result()
+                except Exception as error:
+                    # Dask's KilledWorker is known by its name, as Dask may be missing
+                    if (
+                        not isinstance(error, BrokenExecutor | CancelledError)
+                        and type(error).__name__ != "KilledWorker"
+                    ):
+                        raise
+                    if attempt == _ATTEMPTS:
+                        what = f"a task has lost {attempt} workers ({reason(error)})"
+                        raise InputError(f"{what}; use fewer workers, as the memory may be short.") from None
+                    waiting[executor.submit(function, task)] = task, attempt + 1
+                else:
+                    yield task, result
+    finally:
+        for future in waiting:
+            future.cancel()
 
 
 def worker_device() -> str:

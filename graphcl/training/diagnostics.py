@@ -8,10 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from graphcl.losses.engine.compare import Negatives, compare
 from graphcl.losses.engine.dense import off_diagonal
-from graphcl.losses.engine.exponent import linear
-from graphcl.losses.engine.register import softplus
 from graphcl.losses.engine.unit import normalize
 
 
@@ -107,68 +104,6 @@ def coupling(z1: Tensor, z2: Tensor, temperature: float | Tensor) -> Tensor:
     """
     cosine = normalize(z1) @ normalize(z2).T
     return torch.sigmoid((off_diagonal(cosine) / temperature).logsumexp(dim=1) - cosine.diagonal() / temperature)
-
-
-def information(
-    z1: Tensor, z2: Tensor, *, temperature: float, negatives: Negatives = "cross", symmetric: bool = True
-) -> dict[str, Tensor]:
-    r"""Return variational estimates of the dependence between the two views of a graph, scalars by name.
-
-    | name      | estimate                                                        | in expectation at most  |
-    |-----------|-----------------------------------------------------------------|-------------------------|
-    | `infonce` | $E_P f - E_i \log \frac{e^{f_i^+} + \sum_j e^{f_{ij}}}{M + 1}$  | I, in nats              |
-    | `dv`      | $E_P f - \log E_Q e^f$                                          | I, in nats              |
-    | `nwj`     | $E_P f - E_Q e^{f - 1}$                                         | I, in nats              |
-    | `js`      | $-E_P\, \mathrm{sp}(-f) - E_Q\, \mathrm{sp}(f)$                 | 2 JS - 2 log 2, in nats |
-    | `kl`      | $E_P f - \min_\lambda \{\lambda + E_Q \phi^*(f - \lambda)\}$    | I, in nats              |
-    | `chi2`    | as `kl`, with $\phi^*(t) = t + t^2 / 4$ instead of $e^t - 1$    | chi-square, no unit     |
-
-    The critic is f = c / tau for the cosine c. P holds each of the A anchors with its positive (the joint
-    distribution), Q each anchor with its M negatives (the product of the marginals), all pairs with equal weight. I is
-    the mutual information KL(P || Q), E_i the mean over anchors, JS the Jensen-Shannon divergence, and sp(t) is
-    log(1 + e^t).
-
-    `infonce` never exceeds log(M + 1), the log of the number of candidates. The others have no such limit, but a large
-    variance; `dv` is also biased upwards on a batch. The best shift of `kl` is lambda = log E_Q e^f, which makes it
-    equal to `dv`; the best shift of `chi2` is E_Q f. Chi-square is E_Q (dP/dQ - 1)^2, and I <= log(1 + chi-square).
-
-    Args:
-        z1: projections of the first views `[N, D]`, N >= 2; normalised by this function.
-        z2: projections of the second views `[N, D]`.
-        temperature: temperature tau of the critic.
-        negatives: `cross` (M = N - 1) or `all` (M = 2N - 2), as for the losses.
-        symmetric: whether the second views are anchors too (A = 2N instead of N).
-
-    Raises:
-        InputError: the shapes do not match, or there are fewer than two graphs.
-
-    Example:
-        >>> z = torch.eye(4)
-        >>> {name: round(float(value), 2) for name, value in information(z, z, temperature=0.1).items()}
-        {'infonce': 1.39, 'dv': 10.0, 'nwj': 9.63, 'js': -0.69, 'kl': 10.0, 'chi2': 10.0}
-
-    References:
-        van den Oord et al. 2018, Sec. 2.3 (arXiv 1807.03748), `infonce`. Donsker and Varadhan 1983; Belghazi et al.,
-        ICML 2018 (arXiv 1801.04062), `dv`. Nguyen, Wainwright and Jordan 2010 (arXiv 0809.0853), `nwj`. Hjelm et al.,
-        ICLR 2019, Eq. 4 (arXiv 1808.06670), `js`. Ruderman et al., ICML 2012 (arXiv 1206.4664); Wu et al., NeurIPS
-        2023, Sec. 3 (arXiv 2310.11048), `kl` and `chi2`.
-    """
-    pairs = compare(z1, z2, negatives, symmetric)
-    positive = pairs.positive / temperature
-    (total,) = pairs.logsumexp(linear(1 / temperature))
-    log_mean = (total - pairs.count.log()).logsumexp(0) - math.log(total.numel())  # log E_Q e^f
-    means, variances = (each / temperature**power for power, each in enumerate(pairs.moments(), start=1))
-    variance = variances.mean() + means.var(correction=0)
-    fake = pairs.rows(lambda row: row.mean(softplus(row.value / temperature)))
-    dv = positive.mean() - log_mean
-    return {
-        "infonce": ((pairs.count + 1).log() - softplus(total - positive)).mean(),
-        "dv": dv,
-        "nwj": positive.mean() - (log_mean - 1).exp(),
-        "js": -(softplus(-positive) + fake).mean(),
-        "kl": dv,
-        "chi2": positive.mean() - means.mean() - variance / 4,
-    }
 
 
 def diagnose(h: Tensor, z1: Tensor, z2: Tensor, temperature: float | Tensor) -> dict[str, Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from torch_geometric.data import Batch
 from graphcl.augment.transform import Augmentation, two_views
 from graphcl.graphs.batching import members_of, split, with_entries
 from graphcl.methods import Method, Outcome
+from graphcl.models.pieces import LazyBatch, piece_sizes
 from graphcl.training.diagnostics import alignment, diagnose, uniformity
 
 _ROWS = 1024
@@ -22,7 +24,7 @@ _ROWS = 1024
 class Epoch:
     """The metrics and times of one epoch.
 
-    All metrics but the loss are measured on one batch: the last of the epoch's largest batches.
+    All metrics but the loss are measured on up to 1,024 graphs of one batch: the last that has as many.
 
     Args:
         epoch: number of the epoch, from 1.
@@ -50,9 +52,13 @@ class Epoch:
         return main | self.diagnostics
 
 
+@torch.no_grad()
 def larger(kept: Outcome | None, new: Outcome) -> Outcome:
-    """Return `new`, unless its batch is smaller than that of `kept`: the last batch of an epoch may be small."""
-    return new if kept is None or new.z1.size(0) >= kept.z1.size(0) else kept
+    """Return the rows of `new` that `measure` reads, or `kept` if it has more: an epoch's last batch may be small."""
+    if kept is not None and kept.z1.size(0) > min(new.z1.size(0), _ROWS):
+        return kept
+    h, z1, z2 = (each[:_ROWS].clone() if len(each) > _ROWS else each.detach() for each in (new.h, new.z1, new.z2))
+    return Outcome(new.loss.detach(), h, z1, z2)  # without the rest, which fills memory until the epoch ends
 
 
 @torch.no_grad()
@@ -61,7 +67,7 @@ def measure(outcome: Outcome, diagnostics: bool, method: Method) -> dict[str, Te
 
     The last one only with `diagnostics`.
     """
-    h, z1, z2 = outcome.h[:_ROWS], outcome.z1[:_ROWS], outcome.z2[:_ROWS]
+    h, z1, z2 = outcome.h, outcome.z1, outcome.z2
     found = {"alignment": alignment(z1, z2), "uniformity": uniformity(z1)}
     temperature = method.setting("temperature", 0.2)
     if isinstance(temperature, Tensor):  # a learned one
@@ -72,17 +78,22 @@ def measure(outcome: Outcome, diagnostics: bool, method: Method) -> dict[str, Te
 
 
 def augmented(
-    loader: Iterable[Batch],
+    loader: Any,
     first: Augmentation,
     second: Augmentation,
     generator: torch.Generator | None,
     device: torch.device,
-) -> Iterator[tuple[Batch, Batch, Tensor | None]]:
+    micro_batch: int | None = None,
+) -> Iterator[tuple[Any, Any, Tensor | None]]:
     """Yield both views and the ids `[B]` of each batch, see `graph_ids`; a batch may be a pair, see `two_views`.
 
-    If the loader has `chunks()`, several batches are augmented at once, which launches fewer operations.
+    If the loader has `chunks()`, several batches are augmented at once, which launches fewer operations. With
+    `micro_batch`, the views of such a loader are lazy, see `_lazy_views`.
     """
-    chunks = getattr(loader, "chunks", None)
+    chunks: Any = getattr(loader, "chunks", None)
+    if chunks and micro_batch and generator is not None and loader.batch_sampler.batch_size > micro_batch:
+        yield from _lazy_views(loader, (first, second), generator, device, micro_batch)
+        return
     number = 0
     for batch, sizes in chunks() if chunks else ((batch, None) for batch in loader):
         members = [each.to(device) for each in members_of(batch)]
@@ -98,6 +109,44 @@ def augmented(
         ids = graph_ids(loader, number, len(pairs), device)
         yield from ((*pair, own) for pair, own in zip(pairs, ids, strict=True))
         number += len(ids)
+
+
+def _lazy_views(
+    loader: Any, augmentations: Sequence[Augmentation], generator: torch.Generator, device: torch.device, size: int
+) -> Iterator[tuple[LazyBatch, LazyBatch, Tensor | None]]:
+    """Yield both views and the ids of each batch of an epoch; the views are cut and augmented in pieces of `size`."""
+    resident = getattr(loader, "resident", loader)
+    sources = resident, resident.targets or resident
+    for number, batch in enumerate(loader.batch_sampler.draw()):
+        weights = loader.batch_sampler.weights
+        weight = None if weights is None else weights[number].to(device)
+        views = []
+        members = batch if isinstance(batch, tuple) else (batch, batch)
+        for source, graphs, augmentation in zip(sources, members, augmentations, strict=True):
+            parts = graphs.split(piece_sizes(len(graphs), size))
+            pieces = [_Piece(source, part, augmentation, generator, device) for part in parts]
+            views.append(LazyBatch(pieces, len(graphs), pair_weight=weight))
+        yield views[0], views[1], graph_ids(loader, number, 1, device)[0]
+
+
+class _Piece:
+    """Piece of a view, which every call draws with the state that the generator had at the first."""
+
+    def __init__(
+        self, loader: Any, graphs: Tensor, augmentation: Augmentation, generator: torch.Generator, device: torch.device
+    ) -> None:
+        self._make = lambda own: augmentation(loader.batch(graphs).to(device), own)
+        self._generator = generator
+        self._state: Tensor | None = None
+
+    def __call__(self) -> Batch:
+        own = self._generator
+        if self._state is None:
+            self._state = own.get_state()
+        else:
+            own = torch.Generator(own.device)
+            own.set_state(self._state)
+        return self._make(own)
 
 
 def graph_ids(

@@ -48,7 +48,9 @@ class Training:
         generator: torch.Generator | None,
         settings: TrainingSettings,
     ) -> None:
-        method.to(next(method.model.parameters()).device)  # the modules that the method added to the model
+        method.to(device := next(method.model.parameters()).device)  # the modules that the method added to the model
+        if settings.micro_batch and generator is None:  # the pieces of views are drawn again from saved states
+            generator = torch.Generator(device).manual_seed(int(torch.randint(2**62, ())))
         self.method, self.loader, self.settings, self._generator = method, loader, settings, generator
         _set_micro_batch(method, settings.micro_batch)
         self._parameters = [each for each in method.parameters() if each.requires_grad]
@@ -98,7 +100,8 @@ class Training:
             for norm in (each for each in self.method.modules() if isinstance(each, _BatchNorm)):
                 norm.eval()
         start = before = time.perf_counter()
-        batches = augmented(self.loader, *self._augmentations, self._generator, self._device)
+        size = self.settings.micro_batch
+        batches = augmented(self.loader, *self._augmentations, self._generator, self._device, size)
         for views in islice(batches, min(limits, default=None)):
             if self._is_single(views[0]):
                 continue

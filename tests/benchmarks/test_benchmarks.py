@@ -64,6 +64,34 @@ def test_a_script_is_imported_and_its_sweep_is_planned(path, monkeypatch, tmp_pa
         content["main"]()
 
 
+def test_the_pages_show_the_kept_scores():
+    import published
+    import wl
+    from kept import Kept
+
+    kept = Kept()
+    pages = published.tables(kept) | {published.DOCS / "wl.md": {"wl": wl.table(kept)}}
+    assert len(kept.lines) == len(published.SETS)
+    for page, tables in pages.items():
+        for name, table in tables.items():
+            assert f"<!-- {name} -->\n\n{table}\n\n<!-- end -->" in page.read_text(), f"{page.name}: {name}"
+
+
+def test_kept_scores_are_those_of_the_sweep(tmp_path):
+    from kept import Kept
+
+    from graphcl.evaluate import FoldScores
+
+    scores = [FoldScores(seed, (70.0 + seed, 80.0), (1.0, 1.0), (), 2, 3) for seed in (0, 1)]
+    record = {"commit": "abc", "versions": {"torch": "2.13.0"}}
+    Kept(tmp_path).add("MUTAG", "graphcl", {"trained": scores, "untrained": scores[:1]}, record)
+    kept = Kept(tmp_path)
+    assert [each.accuracy for each in kept.scores("MUTAG", "graphcl")] == [(70.0, 80.0), (71.0, 80.0)]
+    assert [*kept.references("MUTAG", "graphcl")] == ["untrained"]
+    assert kept.text("MUTAG", "graphcl") == "75.25 ± 0.25 (2)"
+    assert kept.text("MUTAG", "graphcl", "calibrated") == "-"
+
+
 def test_the_suite_runs_on_tiny_sets(tmp_path):
     import gpu
     import pipelines

@@ -8,7 +8,6 @@ import pytest
 
 from graphcl import errors
 from graphcl.cli.command_line import flag
-from graphcl.cli.formulas import plain_formulas
 from graphcl.cli.help import topic
 from graphcl.commands.run import COMMAND as RUN
 from graphcl.config import make_config
@@ -138,22 +137,3 @@ def test_a_warning_in_python_names_the_line_of_the_caller():
     script = "import graphcl, torch\ny = torch.arange(40) > 36\ngraphcl.svm(torch.randn(40, 2), y)\n"
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stderr
     assert found.startswith("<string>:3: InputWarning: class True has only 3 graphs: 3 outer and 2 inner folds")
-
-
-FORMULAS = {
-    r"$$L_i = -\log \frac{e^{s_i^+}}{\sum_j w_{ij} e^{s_{ij}}}, \qquad g = \lVert u - v \rVert^2$$": (
-        "    L_i = -log (e^(s_i^+) / (Σ_j w_ij e^(s_ij)))\n    g = ‖u - v‖²"
-    ),
-    r"$$w = \frac{g(c)}{\frac1M \sum_{k \ne i} g}, \quad x_v^{(l)} = \tilde z$$": (
-        "    w = g(c) / (1/M Σ_{k ≠ i} g)\n    x_v^(l) = z̃"
-    ),
-    r"with $\theta \leftarrow m\, \theta$ of `x`": "with θ ← m θ of `x`",
-}
-
-
-def test_formulas_are_plain_text():
-    for tex, plain in FORMULAS.items():
-        assert plain_formulas(tex) == plain
-    for registry in (losses, methods, encoders, augmentations):
-        for name in registry:
-            assert not re.search(r"\$|\\[A-Za-z]", topic(name)), name

@@ -62,15 +62,6 @@ def test_numbers_are_kept_and_graphs_without_groups_have_none():
     assert load_dataset(node, nodes=True).groups is None  # an attribute of the nodes
 
 
-def test_other_groups_are_other_data(tmp_path):
-    digests = set()
-    for number, groups in enumerate(([0, 0, 1], [0, 1, 1], [None] * 3)):
-        graphs = [graph(each) for each in groups]
-        folder = write_on_disk(graphs, tmp_path / str(number))
-        digests |= {load_dataset(graphs).fingerprint()["digest"], folder.fingerprint()["digest"]}
-    assert len(digests) == 3
-
-
 def test_wrong_groups(tmp_path):
     rule = "must be a string or a whole number from 0 on (-1, None or '': no group), got "
     for graphs, *words in (

@@ -39,28 +39,6 @@ def test_nodes_and_edges_as_in_pyg(sizes, kind, columns):
             assert torch.equal(own.edge_attr, attributes.to(own.edge_attr.dtype))
 
 
-class Seeded(nx.Graph):
-    def __init__(self, data=None, **more):
-        super().__init__(data, **more)
-        self.add_edge("seed", "root")
-
-
-class Named(nx.MultiDiGraph):
-    def __init__(self, name):
-        super().__init__(name=name)
-        self.add_node(name, origin="constructor")
-
-
-def test_the_constructor_of_a_subclass_does_not_run_again():
-    for graph, x in ((Seeded(), [0, 1, 2, 3]), (Named("a"), [0, 1, 2, 3])):
-        graph.clear()
-        graph.add_edges_from([("a", "b"), ("b", "root"), ("root", "seed")])
-        with_x(graph, list(graph).index)
-        found, plain = load_dataset([graph])[0], from_networkx(getattr(nx, type(graph).__base__.__name__)(graph))
-        assert found.x.flatten().tolist() == x
-        assert found.edge_index.equal(plain.edge_index)
-
-
 def test_features_labels_and_order():
     first, second = nx.Graph([("b", "a")], y=3), changed(y=1)
     first.add_node("alone")

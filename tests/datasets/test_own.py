@@ -27,14 +27,6 @@ def graph(nodes=3, **attributes):
     return Data(**{"edge_index": PAIR, "x": torch.randn(nodes, 2), "y": 0, **attributes})
 
 
-class Stream(torch.utils.data.IterableDataset):
-    def __init__(self, graphs):
-        self.graphs = graphs
-
-    def __iter__(self):
-        return iter(self.graphs)
-
-
 def test_every_form_of_the_same_graphs(tmp_path):
     graphs = [graph(2 + i, y=torch.tensor([i % 3])) for i in range(6)]
     InMemoryDataset.save(graphs, str(tmp_path / "mine.pt"))
@@ -46,9 +38,6 @@ def test_every_form_of_the_same_graphs(tmp_path):
         "file": str(tmp_path / "mine.pt"),
         "list in a file": tmp_path / "list.pt",
         "data set": Saved(tmp_path / "mine.pt"),
-        "generator": (each for each in graphs),
-        "stream": Stream(graphs),
-        "torch's subset": torch.utils.data.Subset(graphs, range(6)),
         "PyG's subset": Saved(tmp_path / "mine.pt")[:6][2:],
         "transform": transformed,
     }
@@ -299,21 +288,9 @@ def test_folder_of_files(tmp_path, refused):
     refused(tmp_path, "d.pt' must hold one `Data` or a list; name the file if it is a data set.")
 
 
-def test_ids_keep_their_values():
-    large = [np.uint64(2**63), np.uint64(1)]
-    for given, wanted in (
-        ([5, 7], [5, 7]),
-        ([np.int64(3), np.int64(-4)], [3, -4]),
-        (["a\0", "b" * 10**6], ["a\0", "b" * 10**6]),
-        (["x", 1], ["x", "1"]),
-        (large, ["9223372036854775808", "1"]),
-    ):
-        ids = load_dataset([graph(id=each) for each in given]).ids
-        assert (ids.tolist(), ids.nbytes) == (wanted, 16)
-
-
-def test_other_ids_and_other_classes_are_other_data(tmp_path):
-    digests, kinds = set(), [{}, {"id": "a"}, {"id": "b"}, {"id": 3}, {"id": 4}, {"note": "a"}, {"y": 1}, {"y": 5}]
+def test_other_ids_groups_and_classes_are_other_data(tmp_path):
+    named = [{key: each} for key in ("id", "group") for each in ("a", 3, 4)]
+    digests, kinds = set(), [{}, *named, {"id": "b"}, {"note": "a"}, {"y": 1}, {"y": 5}]
     for number, kind in enumerate(kinds):
         graphs = [graph(x=torch.ones(3, 2)), graph(x=torch.ones(3, 2), **kind)]
         for key in kind:
@@ -322,17 +299,6 @@ def test_other_ids_and_other_classes_are_other_data(tmp_path):
         assert load_dataset(graphs).fingerprint() == held
         digests |= {held["digest"], packed["digest"]}
     assert len(digests) == len(kinds)
-
-
-def test_strings_that_no_file_can_hold(tmp_path, root):
-    for key in ("id", "note"):
-        graphs = [graph(**{key: "a"}), graph(**{key: "b\udcff"})]
-        says = f"own: `{key}` of graph 1 must be valid Unicode, got 'b\\udcff'"
-        one_line(lambda graphs=graphs: load_dataset(graphs), says)
-        with pytest.raises(InputError, match="valid Unicode"):
-            write_on_disk(iter(graphs), tmp_path / "packed")
-    folder = write_folder(tmp_path / "own", "name\udcff\n")  # a name in another encoding than UTF-8
-    assert load_dataset(folder, root).name == "name\\udcff"
 
 
 def test_folder_in_text_layout(tmp_path, root):

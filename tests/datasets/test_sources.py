@@ -147,7 +147,7 @@ def test_attributes_of_networkx(tmp_path):
     one_line(lambda: load_dataset(tmp_path), "holds .graphml and .gml files; keep one kind in a folder.")
 
 
-@pytest.mark.parametrize("name", ["a.pt", "a.csv", "a.graphml", "A_graph_labels.txt"])
+@pytest.mark.parametrize("name", ["a.pt", "a.csv", "a.parquet", "a.graphml", "A_graph_labels.txt"])
 def test_a_named_pipe_is_refused(name, tmp_path):
     os.mkfifo(tmp_path / name)
     (tmp_path / "A_A.txt").touch()

@@ -6,11 +6,13 @@ import sys
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 from torch_geometric.data import InMemoryDataset
 
+from graphcl.commands import embed
 from graphcl.distributed import ranks
 from graphcl.distributed.launch import launch
 from graphcl.errors import InputError
@@ -48,6 +50,18 @@ def test_a_complete_job_and_a_mistake(jobs, place):
     assert not (place / "mistake").exists()
     line = "graphcl: method `dgi` takes O(N) time for N nodes, which 2 ranks would not shorten; start one process."
     assert messages(jobs["mistake"]) == [line]
+
+
+@pytest.mark.several
+def test_ranks_embed_a_shard_each(jobs, place):
+    assert jobs["embed"]["codes"] == [0, 0]
+    first, second = jobs["embed"]["output"]
+    assert first.endswith(f"in {place / 'shards'}/, 7 shards\n")
+    assert second == ""
+    given = [str(place / "whole"), "--dataset", str(place / "own.pt"), "--batch-size", "5"]
+    assert embed.main([*given, "--out", str(place / "one.npz")]) == 0
+    h = np.concatenate([np.load(file) for file in sorted((place / "shards").glob("part-*/h.npy"))])
+    assert np.array_equal(h, np.load(place / "one.npz")["h"])
 
 
 @pytest.mark.several

@@ -142,7 +142,18 @@ def nodes_as_one_process():
         assert_equal_on_all_ranks(together)
 
 
+def pieces_as_ranks(frozen):
+    """One process with as many pieces as ranks, and ranks; without statistics of batches, also ranks with pieces."""
+    given = {"positives": "group", "optimizer": "sgd", "deterministic": True, "frozen_bn": frozen}
+    single, history = trained({**given, "micro_batch": 16 // dist.get_world_size()}, alone=True)
+    together, found = trained({**given, "micro_batch": 3 if frozen else None})
+    assert [each.loss for each in found] == pytest.approx([each.loss for each in history], rel=1e-5)
+    torch.testing.assert_close(together.state_dict(), single.state_dict(), rtol=1e-4, atol=1e-6)
+
+
 CHECKS = {
+    "pieces": partial(pieces_as_ranks, True),
+    "pieces_with_batchnorm": partial(pieces_as_ranks, False),
     "memory_bank": partial(resumes, {"loss": "instance_nce", "method": {"name": "memory_bank", "warmup": 1}}, 1),
     "pairs": partial(resumes, {"positives": "group", "method": "moco", "batch_size": 8}, 2),
     "sync_batchnorm": partial(resumes, {"sync_batchnorm": True}, 1),

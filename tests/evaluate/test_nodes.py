@@ -10,8 +10,7 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from graphcl.errors import InputError
 from graphcl.evaluate.folds import unit_rows
 from graphcl.evaluate.nodes.clustering import ari, nmi
-from graphcl.evaluate.nodes.public_split import public_split
-from graphcl.evaluate.nodes.random_splits import random_splits
+from graphcl.evaluate.nodes.probe import public_split, random_splits
 from tests.evaluate.data import blobs
 
 H, Y = blobs(n=200, features=6, classes=3, noise=1.0)

@@ -10,7 +10,9 @@ from torch_geometric.data import InMemoryDataset
 from graphcl import InputError, load_dataset, make_config, run
 from graphcl.evaluate import instance
 from graphcl.experiment import copies as copies_module
-from graphcl.experiment.copies import copied_graphs, copying, with_copies
+from graphcl.experiment import scoring
+from graphcl.experiment.context import Context
+from graphcl.experiment.copies import copied_graphs, copying, sampled, with_copies
 from graphcl.experiment.seed import run_seed
 from graphcl.loaders.loader import make_loader
 from graphcl.models.saved import load_encoder
@@ -127,3 +129,55 @@ def test_scores_on_the_way_and_the_message_for_nodes(tmp_path):
     assert len(result.h) == 36
     with pytest.raises(InputError, match=r"^`eval` instance scores whole graphs in graphcl run only; drop it\.$"):
         run(dataset="sbm", method="grace", epochs=1, eval=["instance"], out=str(tmp_path / "x"))
+
+
+def without_labels(folder):
+    graphs = small_graphs()
+    for graph in graphs:
+        del graph.y
+    InMemoryDataset.save(graphs, folder / "bare.pt")
+    return str(folder / "bare.pt")
+
+
+def test_many_graphs_without_labels_are_scored_on_a_sample(tmp_path, capsys):
+    settings = {**SCORED, "dataset": without_labels(tmp_path), "evaluation": {"sample": 20}, "report": False}
+    result = run(**settings, out=str(tmp_path / "run"))
+    with np.load(tmp_path / "run" / "embeddings.npz") as arrays:
+        h = torch.from_numpy(arrays["h"][0])
+    assert len(h) == 36
+    data, chosen = load_dataset(settings["dataset"]), make_config(settings | {"eval": ["instance"]})
+    part = sampled(chosen, data, 0)
+    assert len(part) == 20
+    encoder, _ = load_encoder(tmp_path / "run")
+    rows, _ = embed(encoder, loader(chosen, part))
+    numbers = list(part.indices())
+    torch.testing.assert_close(rows[:20], h[numbers])
+    expected = instance(rows[:20], rows[20:], copied_graphs(chosen, part, 0)[1].repeat(2)).mean
+    assert result.scores["instance"]["trained"][0].mean == expected
+    assert "copies of all 20 graphs by edge_drop, feature_mask" in (printed := capsys.readouterr().out)
+    assert ", found by cosine among a sample of 20 of 36" in printed
+
+
+def test_no_evaluator_scores_nothing(tmp_path, capsys):
+    for name, source in {"labelled": "synthetic", "bare": without_labels(tmp_path)}.items():
+        out = tmp_path / name
+        run(**SMALL, dataset=source, eval="none", seeds=[0], report=False, out=str(out))
+        assert "The embeddings are saved but not scored, as `eval` is none." in capsys.readouterr().out
+        assert "scores" not in json.loads((out / "result.json").read_text())
+        assert (out / "embeddings.npz").exists()
+        again = run(config=str(out / "config.yaml"), out=str(tmp_path / f"{name} again"))
+        assert again.scores == {}
+
+
+def test_scoring_that_takes_longer_than_training_is_told_once_after_the_first_folds(monkeypatch):
+    told, now = [], iter([0.0, 2.0, 4.0, 100.0])
+    context = Context()
+    context.clock.seconds["train"] = 39.0
+    context.on_slow_scoring = lambda *seconds: told.append(seconds)
+    monkeypatch.setattr(scoring.time, "perf_counter", lambda: next(now))
+    report = scoring._Forecast(context, 20).reporting("svm, trained")
+    report(0, 10)
+    report(1, 10)  # 2 s each
+    report(2, 10)
+    report(3, 10)
+    assert told == [(40.0, 39.0)]

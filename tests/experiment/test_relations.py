@@ -1,6 +1,7 @@
 """Test runs on listed pairs: files, roles, towers, mining, places, initial weights and more epochs."""
 
 import csv
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,9 +16,12 @@ from graphcl.evaluate import Kernel
 from graphcl.evaluate.graphs.retrieval import _by_pairs
 from graphcl.evaluate.ranking import cosines, rank_pairs
 from graphcl.experiment import seed as seed_module
-from graphcl.experiment.parts import grouped_parts
+from graphcl.experiment.build import make_model, training_sampler
+from graphcl.experiment.parts import grouped_parts, training_graphs
 from graphcl.experiment.run_config import run
+from graphcl.experiment.scoring import calibrated
 from tests.datasets.graphs import one_line
+from tests.experiment.test_resume import Killed, after_epoch, killed_in_a_line
 
 N = 40
 
@@ -53,8 +57,8 @@ def test_two_towers_are_trained_scored_saved_and_resumed(files, tmp_path, capsys
     found = run(config)
     assert f"\npairs: {N} of {2 * N} graphs\n" in capsys.readouterr().out
     rows = found.scores["retrieval"]
-    assert {"random", "untrained", "trained"} <= set(rows)
-    assert not {"bag", "wl", "calibrated"} & set(rows)  # the roles have other columns
+    assert {"random", "untrained", "calibrated", "bag_trained", "trained"} <= set(rows)
+    assert not {"bag", "wl"} & set(rows)  # the roles have other columns
     with np.load(found.folder / "embeddings.npz") as arrays:
         assert arrays["h"].shape == (1, N, 96)
     widths = {role: load_encoder(found.folder, role=role)[1].in_channels for role in ("query", "target")}
@@ -111,10 +115,43 @@ def test_training_goes_on_bit_by_bit(files, tmp_path):
     run(settings(files, tmp_path, hard_negatives=1))
     run(settings(files, tmp_path, hard_negatives=1, epochs=4, resume=True))
     run(longer)
-    one, two = (torch.load(tmp_path / name / "encoder.pt", weights_only=True) for name in ("run", "whole"))
-    for key in ("weights", "target_weights"):
-        assert all(torch.equal(one[key][0][name], value) for name, value in two[key][0].items())
+    assert_same_weights(tmp_path / "run", tmp_path / "whole")
     assert (tmp_path / "run" / "result-2-epochs.json").exists()
+
+
+def assert_same_weights(one, two):
+    one, two = (torch.load(each / "encoder.pt", weights_only=True) for each in (one, two))
+    for key in ("weights", "target_weights"):
+        ((seed, weights),) = two[key].items()
+        assert all(torch.equal(one[key][seed][name], value) for name, value in weights.items())
+
+
+def test_mined_negatives_survive_a_kill(files, tmp_path):
+    mined = {"hard_negatives": 1, "mine_every": 2, "epochs": 4, "checkpoint": {"epochs": 1}}
+    with pytest.MonkeyPatch.context() as patch:
+        after_epoch(killed_in_a_line)(patch)  # in epoch 3; epoch 2 mined
+        with pytest.raises(Killed):
+            run(settings(files, tmp_path, seeds=[1], **mined))
+    run(settings(files, tmp_path, seeds=[1], resume=True, **mined))
+    run(settings(files, tmp_path, seeds=[1], out=str(tmp_path / "whole"), **mined))
+    assert_same_weights(tmp_path / "run", tmp_path / "whole")
+
+
+def test_calibration_gives_each_tower_the_statistics_of_its_graphs(files):
+    dataset = with_pairs(load_dataset(files["dataset"]), files["positives"], load_dataset(files["targets"]))
+    config = settings(files, Path())
+    model = make_model(config, dataset)
+    rows, seen = torch.from_numpy(grouped_parts(dataset)["train"]), []
+    for tower in (model, model.target):
+        norm = next(each for each in tower.encoder.modules() if isinstance(each, torch.nn.BatchNorm1d))
+        norm.register_forward_hook(lambda _, given, __: seen.append(given[0].mean(0)))
+    found = calibrated(config, dataset, model)
+    seen.clear()
+    for tower, other, kind in ((model, found, "q"), (model.target, found.target, "t")):
+        own = [int(row) % N for row in rows if (row < N) == (kind == "q")]
+        tower.encode(Batch.from_data_list([graph(number, kind) for number in own]))
+        norm = next(each for each in other.encoder.modules() if isinstance(each, torch.nn.BatchNorm1d))
+        torch.testing.assert_close(norm.running_mean, seen[-1])
 
 
 def test_initial_weights_are_those_of_the_file(tmp_path):
@@ -152,12 +189,29 @@ def test_the_estimator_has_roles(files, tmp_path):
         one_line(call, line)
 
 
+def test_supcon_takes_several_targets_of_a_query():
+    """A loss of several positives learns from each of them: both targets become nearer than others."""
+    sets = {kind: [graph(number, kind) for number in range(N)] for kind in "qt"}
+    for each in (*sets["q"], *sets["t"]):
+        del each.project
+    pairs = [(f"q{i - i % 2}", f"t{i}") for i in range(N)]
+    model = GraphCL(towers="separate", loss="supcon", epochs=20, batch_size=16)
+    model.fit(sets["q"], pairs=pairs, targets=sets["t"])
+    h, other = (
+        torch.nn.functional.normalize(torch.as_tensor(model.transform(sets[kind], role=role)))
+        for kind, role in (("q", "query"), ("t", "target"))
+    )
+    nearest = (h[::2] @ other.T).topk(2, dim=1).indices
+    assert float((nearest // 2 == torch.arange(N // 2)[:, None]).float().mean()) > 0.3  # by chance 0.03
+
+
 def test_settings_that_contradict_each_other(files):
     lone = {key: value for key, value in files.items() if key != "positives"}
     for given, line in (
         ({"targets": "synthetic"}, "`targets` needs the pairs of queries and targets"),
         ({"towers": "separate"}, "`towers` separate needs queries and targets"),
         ({"batch_by": "project"}, "`batch_by` needs pairs"),
+        ({"pair_share": 0.5}, "`pair_share` needs pairs"),
         ({**files, "hard_negatives": 2, "method": "moco"}, "`hard_negatives` are keys of the loss"),
         (lone, "`targets` needs the pairs"),
     ):
@@ -199,6 +253,21 @@ def test_vectors_are_targets_and_both_roles_are_embedded(files, tmp_path):
         assert main(words) == 0
         with np.load(tmp_path / f"{role}.npz") as arrays:
             assert arrays["h"].shape == (N, 96)
+
+
+def test_a_share_of_the_pairs_is_part_of_a_larger_share(files, tmp_path):
+    """A run trains on whole components only, and scores the same test part."""
+    dataset = with_pairs(load_dataset(files["dataset"]), files["positives"], load_dataset(files["targets"]))
+    whole = training_graphs(settings(files, tmp_path), dataset)
+    shares = (0.25, 0.5)
+    less, more = (training_graphs(settings(files, tmp_path, pair_share=each), dataset) for each in shares)
+    assert set(less.tolist()) < set(more.tolist()) < set(whole.tolist())
+    assert [len(each) / len(whole) for each in (less, more)] == pytest.approx(shares, abs=0.03)
+    for share, graphs in zip(shares, (less, more), strict=True):
+        config = settings(files, tmp_path, pair_share=share, eval=["retrieval"])
+        assert torch.equal(training_graphs(config, dataset, "target"), graphs)  # the component of q1 is q1 and t1
+    sampler = training_sampler(config, dataset, 4, torch.Generator())
+    assert {*torch.cat([one for one, _ in sampler.draw()]).tolist()} <= {*more.tolist()}
 
 
 def test_settings_of_pairs_that_do_not_fit(files, tmp_path):

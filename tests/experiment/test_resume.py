@@ -27,6 +27,7 @@ from graphcl.models.saved import read_saved
 from graphcl.run import main
 from graphcl.system.signals import Stop
 from tests.conftest import small_graphs
+from tests.datasets.graphs import Trap
 from tests.memory import peak
 
 ARGUMENTS = ["--epochs", "4", "--seeds", "0", "1", "--batch-size", "16", "--encoder.hidden_channels", "8"]
@@ -75,7 +76,7 @@ def outcome(folder):
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     rows = [{key: value for key, value in row.items() if "seconds" not in key} for row in rows]
     files = sorted(each.name for each in folder.iterdir() if each.name[0] != ".")
-    return result, rows, files, len((folder / "metrics.csv").read_text().splitlines())
+    return result, rows, files
 
 
 def assert_same(one, other):
@@ -100,9 +101,8 @@ def after_epoch(act):
 
 def killed_in_a_line(folder, place):
     if place == (1, 3):
-        for name in ("metrics.jsonl", "metrics.csv"):
-            with (folder / name).open("a") as file:
-                file.write('{"seed": 1, "epo')
+        with (folder / "metrics.jsonl").open("a") as file:
+            file.write('{"seed": 1, "epo')
         raise Killed
 
 
@@ -165,7 +165,7 @@ def test_a_run_resumed_after_an_interruption_ends_the_same(
     assert_same(out, unbroken)
 
 
-WRITES = ("config.yaml", "data.json", "step-", "metrics.csv", "encoder.pt", "embeddings.npz", "result.json")
+WRITES = ("config.yaml", "data.json", "step-", "metrics.jsonl", "encoder.pt", "embeddings.npz", "result.json")
 
 
 def test_a_run_killed_at_every_file_ends_the_same(graphs, unbroken, tmp_path, monkeypatch):
@@ -239,7 +239,7 @@ def test_a_run_is_extended_by_seeds_and_then_only_summarised(graphs, unbroken, t
     assert f"one seed of five: graphcl run --resume {out} --seeds 0-4 adds the others" in printed
     assert main(["--resume", str(out), "--seeds", "0-1"]) == 0
     assert_same(out, unbroken)
-    before = {path: path.read_bytes() for path in out.iterdir() if path.is_file() and path.name != "metrics.csv"}
+    before = {path: path.read_bytes() for path in out.iterdir() if path.is_file()}
     capfd.readouterr()
     assert main(["--resume", str(out), "--threads", "1"]) == 0
     assert "seed 0: finished before\nseed 1: finished before" in capfd.readouterr().out
@@ -262,11 +262,6 @@ def change(name, edit):
 
 def reversed_graphs(folder):
     InMemoryDataset.save(small_graphs()[::-1], read_config(folder / "config.yaml")["dataset"])
-
-
-class Evil:
-    def __reduce__(self):
-        return os.mkdir, ("pwned",)
 
 
 def link(name):
@@ -292,10 +287,10 @@ REFUSED = {
     "other data": (reversed_graphs, "--seeds 0-2", "copy holds a run on other data or files: `dataset.digest` was "),
     "bomb": (lambda folder: np.savez_compressed(folder / "embeddings.npz", seeds=[0], h=np.zeros((1, 10**8), np.uint8)),
              "", DAMAGED),
-    "code": (lambda folder: torch.save({"weights": Evil()}, folder / "encoder.pt"), "", DAMAGED),
+    "code": (lambda folder: torch.save({"weights": Trap()}, folder / "encoder.pt"), "", DAMAGED),
     "one letter": (change("result.json", lambda text: text.replace(b'"accuracy"', b'"accurac_"', 1)), "", DAMAGED),
     **{name: (link(name), "", f"{name} is a link, and nothing is written through it; remove it.")
-       for name in (".lock", "checkpoints", "metrics.csv")},
+       for name in (".lock", "checkpoints", "metrics.jsonl")},
 }  # fmt: skip
 """Name -> damage to a run folder, further arguments, and a part of the message."""
 

@@ -160,8 +160,10 @@ def test_the_kernel_rows_equal_loops_over_colours():
 
 
 def test_a_run_scores_groups_without_classes_in_all_rows(tmp_path, capsys):
+    """Training and the report draw pairs of the training part only: the bank has no other graphs."""
     InMemoryDataset.save(graphs(), tmp_path / "pairs.pt")
-    found = run(dataset=str(tmp_path / "pairs.pt"), out=str(tmp_path / "run"), **SETTINGS)
+    settings = {"dataset": str(tmp_path / "pairs.pt"), "positives": "group", "method": "memory_bank"}
+    found = run(**settings, out=str(tmp_path / "run"), **SETTINGS)
     printed = capsys.readouterr().out
     assert "split by group: 64 training graphs, settings by 8 for validation, retrieval among 8 test graphs" in printed
     assert "retrieval, trained, recall_at_1" in printed
@@ -175,13 +177,6 @@ def test_a_run_scores_groups_without_classes_in_all_rows(tmp_path, capsys):
     if score.chosen == (0.0,):
         assert score.accuracy[0] == pytest.approx(rank_queries(h, data.groups, test, test).percent()["mrr"])
     assert json.loads((tmp_path / "run" / "result.json").read_text())["group_split"]["test"] == 8
-    assert (tmp_path / "run" / "report.html").exists()
-
-
-def test_the_report_of_a_run_draws_pairs_of_the_training_part_only(tmp_path):
-    InMemoryDataset.save(graphs(), tmp_path / "pairs.pt")
-    settings = {"dataset": str(tmp_path / "pairs.pt"), "positives": "group", "method": "memory_bank"}
-    run(**settings, out=str(tmp_path / "run"), **SETTINGS)  # the bank has no other graphs
     assert (tmp_path / "run" / "report.html").exists()
 
 

@@ -1,6 +1,6 @@
 """Test the engines against loops over anchors: dense, tiled with PyTorch, and tiled with Triton.
 
-Without a GPU, Triton's interpreter runs the kernels, in a separate process. `tests/distributed` tests the ring.
+Without a GPU, Triton's interpreter runs the kernels, in a separate process.
 """
 
 import importlib.util
@@ -388,25 +388,25 @@ def test_the_kernels_in_the_interpreter():
 @needs_triton
 @runs_kernels
 def test_triton_with_keys_of_other_ranks_and_gradients_that_are_not_wanted():
-    """Compare the kernels with PyTorch's tiles, as the ring calls them; two runs are bitwise equal."""
+    """Compare the kernels with PyTorch's tiles; two runs are bitwise equal."""
     (z1, z2, queue), ids, queue_ids = data()
     unit = [torch.nn.functional.normalize(z).float().to(DEVICE) for z in (z1, z2, queue)]
     both = ((1, "diagonal"), (0, "diagonal"), (2, "ids")), ((0, "diagonal"), (1, "diagonal"), (2, "ids"))
     whole = Comparison(tuple(unit), both, "cosine", (ids.to(DEVICE), queue_ids.to(DEVICE)))
     more = {number: unit[number].flip(1)[:-3].repeat(2, 1) for number in whole.batch_sets}
-    for comparison in (whole.with_keys(more), whole.with_keys(more, own=False)):
-        wanted = [number != 1 for number in range(len(comparison.sets))]
-        upstream = [torch.randn(1, len(z1), generator=torch.Generator().manual_seed(k)).to(DEVICE) for k in (0, 1)]
-        results = []
-        for module in (torch_tiles, kernels(None), kernels(None)):
-            sums = Sums(comparison, (linear(5.0),), False)
-            totals, _ = module.forward(sums)
-            slopes = module.backward(sums, totals, upstream, wanted)
-            assert [each is not None for each in slopes] == wanted
-            results.append([*totals, *(each for each in slopes if each is not None)])
-        for want, got, again in zip(*results, strict=True):
-            torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
-            assert torch.equal(got, again)
+    comparison = whole.with_keys(more)
+    wanted = [number != 1 for number in range(len(comparison.sets))]
+    upstream = [torch.randn(1, len(z1), generator=torch.Generator().manual_seed(k)).to(DEVICE) for k in (0, 1)]
+    results = []
+    for module in (torch_tiles, kernels(None), kernels(None)):
+        sums = Sums(comparison, (linear(5.0),), False)
+        totals, _ = module.forward(sums)
+        slopes = module.backward(sums, totals, upstream, wanted)
+        assert [each is not None for each in slopes] == wanted
+        results.append([*totals, *(each for each in slopes if each is not None)])
+    for want, got, again in zip(*results, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+        assert torch.equal(got, again)
 
 
 def cuda_results(dtype, sizes, **own):

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-import torch_geometric
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,20 +64,3 @@ def test_empty_groups_other_precisions_and_rows_that_are_not_contiguous():
         assert out.flatten().tolist() == [4, 3, 0]
     x = torch.arange(12.0).view(3, 4).T[:3]
     assert torch.equal(CSRAdjacency.of(torch.tensor([[1], [0]]), 3).sum(x)[0], x[1])
-
-
-@pytest.mark.parametrize("shuffled", [False, True])
-def test_segment_sums_equal_torch_scatters(shuffled):
-    """Segments 1, 4 and 6 are empty; PyG calls `segment_csr` where torch-scatter is installed."""
-    scatter = pytest.importorskip("torch_scatter", reason="the extra `scatter` is not installed")
-    ids = torch.tensor([5, 0, 3, 2, 0, 5, 3, 0] if shuffled else [0, 0, 0, 2, 3, 3, 5, 5])
-    groups, results = SegmentIndex.of(ids, 7), []
-    sums = [lambda v: segment_sum(v, groups), lambda v: scatter.scatter(v, ids, 0, dim_size=7, reduce="sum")]
-    sums += [] if shuffled else [lambda v: torch_geometric.utils.segment(v, groups.ptr)]
-    for function in sums:
-        values = torch.randn(8, 3, dtype=torch.float64, generator=seeded(0)).requires_grad_()
-        (out := function(values)).square().sum().backward()
-        results.append((out, values.grad))
-    for out, grad in results[1:]:
-        torch.testing.assert_close(out, results[0][0], rtol=1e-15, atol=1e-15)
-        torch.testing.assert_close(grad, results[0][1], rtol=1e-15, atol=1e-15)

@@ -1,9 +1,9 @@
 """Test the model of two kinds of graphs."""
 
 import torch
-from torch_geometric.data import Data
+from torch_geometric.data import Batch, Data
 
-from graphcl import GIN, ListedPairs, Loss, ResidentLoader, TwoViews, embed, load_dataset, train
+from graphcl import GIN, GINE, ListedPairs, Loss, ResidentLoader, TwoViews, embed, load_dataset, train
 from graphcl.datasets.relation import make_relation
 from graphcl.evaluate import rank_queries
 from graphcl.models.towers import Tower, TwoTowers
@@ -55,3 +55,17 @@ def test_weights_and_known_negatives_enter_the_loss():
     torch.testing.assert_close(method(first, second).loss, expected)
     (epoch,) = train(method, loader, "identity", "identity", epochs=1, optimizer="sgd", lr=1e-9)
     assert abs(epoch.loss - float(expected)) < 1e-4
+
+
+def test_a_tower_passes_attributes_weights_and_the_number_of_graphs_to_its_encoder():
+    edges = torch.tensor([[0, 1], [1, 0]])
+    of_edges = {"edge_attr": torch.tensor([[1.0], [2.0]]), "edge_weight": torch.tensor([0.5, 3.0])}
+    graphs = [Data(x=torch.ones(2, 3), edge_index=edges, **of_edges), Data(x=torch.ones(1, 3), edge_index=edges[:, :0])]
+    graphs[1].update({name: each[:0] for name, each in of_edges.items()})
+    batch = Batch.from_data_list(graphs)
+    model = TwoTowers(Tower(GINE(3, 1, 8, 1), 4), Tower(GIN(3, 8, 1), 4)).eval()
+    for role in ("query", "target"):
+        tower = model.role(role).encoder
+        known = of_edges if role == "query" else {"edge_weight": of_edges["edge_weight"]}
+        h = tower.encoder(batch.x, edges, batch.batch, size=2, **known)
+        torch.testing.assert_close(model.role(role).encode(batch), tower.projector(h))

@@ -25,7 +25,7 @@ def arguments(batch):
 def fitted(batch, seed=0, **options):
     """Return an encoder that has seen `batch`, each graph a group, with random weights."""
     encoder = WLSparse(3, **options).double()
-    encoder.fit([(encoder.colours(batch.x, batch.edge_index), batch.batch)])
+    encoder.fit([batch], torch.arange(batch.num_graphs))
     generator = torch.Generator().manual_seed(seed)
     for each in (encoder.a, encoder.b):
         each.data = torch.randn(each.shape, generator=generator, dtype=torch.float64) / 2
@@ -44,7 +44,7 @@ def wl_oa(batch, depth):
 @pytest.mark.parametrize("depth", [0, 2, 3])
 def test_weights_of_zero_give_the_cosine_of_wl_oa(batch, depth):
     encoder = WLSparse(3, depth=depth)
-    encoder.fit([(encoder.colours(batch.x, batch.edge_index), batch.batch)])
+    encoder.fit([batch], torch.arange(batch.num_graphs))
     z, rows = encoder(*arguments(batch)).detach().double(), encoder.rows(*arguments(batch))
     torch.testing.assert_close(z @ z.T, wl_oa(batch, depth), atol=1e-6, rtol=0)
     matrix, _ = rows.scipy()
@@ -143,7 +143,7 @@ def test_training_raises_the_weight_of_telling_patterns():
     batch = torch.arange(16).repeat_interleave(7)
     rows, edges = torch.cat(graphs), torch.empty(2, 0, dtype=torch.long)
     encoder = WLSparse(9, depth=0)
-    encoder.fit([(encoder.colours(rows, edges), batch // 2)])
+    encoder.fit([Batch(x=rows, edge_index=edges, batch=batch)], torch.arange(16) // 2)
     optimiser, loss = torch.optim.Adam(encoder.parameters(), 0.1), Loss("infonce", temperature=0.5)
     for _ in range(20):
         z = encoder(rows, edges, batch)

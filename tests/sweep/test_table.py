@@ -12,9 +12,7 @@ from graphcl.evaluate import FoldScores, paired_test
 from graphcl.sweep import make_plan, make_table
 from graphcl.sweep.across import Duel, across
 from graphcl.sweep.figures import write_figures
-from graphcl.sweep.latex import to_latex
-from graphcl.sweep.markdown import to_markdown
-from graphcl.sweep.write import to_csv
+from graphcl.sweep.write import to_csv, to_latex, to_markdown
 
 ROWS = {"majority": -20, "statistics": -2, "untrained": 0, "calibrated": 1}
 """Row without training -> its made-up distance from the untrained encoder, in percentage points."""
@@ -247,22 +245,7 @@ def test_bars_show_the_means_of_the_tables(tmp_path):
     axes = {**LOSSES, "dataset": ["MUTAG", "NCI1"]}
     plan, records = made(axes, lambda cell: 70 + len(str(cell)), eval=["svm", "knn"])
     tables = {name: make_table(plan, records, name) for name in plan.evaluators}
-    assert write_figures(tmp_path, plan, tables) == ["figures/svm.svg", "figures/knn.svg"]
+    assert write_figures(tmp_path, tables) == ["figures/svm.svg", "figures/knn.svg"]
     expected = {"MUTAG", "NCI1", "infonce", "dcl", "87.0", "88.0", "91.0", "92.0"}
     for name in tables:
         assert {*expected, f"{name}: gain of training by loss"} <= set(texts(tmp_path / f"figures/{name}.svg"))
-
-
-def test_a_heat_map_of_two_numeric_axes(tmp_path):
-    def mean(tau, loss, size, *_):
-        return 50 + 20 * float(tau) + float(size) / 10 + (loss == "dcl")
-
-    axes = {"loss.temperature": [0.5, 0.1], **LOSSES, "batch_size": [32, 64, 128]}
-    plan, records = made(axes, lambda cell: mean(*cell.coordinates.values()))
-    names = write_figures(tmp_path, plan, {"svm": make_table(plan, records)})
-    assert names == ["figures/svm.svg", "figures/svm-heat.svg"]
-    drawn = texts(tmp_path / "figures" / "svm-heat.svg")
-    assert {"infonce, synthetic", "dcl, synthetic", "loss.temperature", "batch_size"} <= set(drawn)
-    sizes = axes["batch_size"]
-    means = [f"{mean(tau, loss, size):.1f}" for loss in axes["loss"] for tau in (0.1, 0.5) for size in sizes]
-    assert [each for each in drawn if each in means] == means  # sorted by value, not in the order on the axis

@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from scipy.optimize import minimize_scalar
 
 from graphcl.losses import dcl, infonce
 from graphcl.training.diagnostics import (
@@ -12,11 +11,9 @@ from graphcl.training.diagnostics import (
     coupling,
     diagnose,
     effective_rank,
-    information,
     max_variance_ratio,
     uniformity,
 )
-from tests.losses.loops import compared, cosines, log_sum_exp, softplus
 
 AXES = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
 ON_A_CIRCLE = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 5.0]])
@@ -85,29 +82,3 @@ def test_diagnose_by_hand():
 def test_degenerate_batches_have_finite_diagnostics():
     for z in (torch.ones(4, 3), torch.zeros(4, 3), torch.eye(2)):
         assert all(torch.isfinite(value) for value in diagnose(z, z, z, 0.2).values())
-
-
-@pytest.mark.parametrize(("temperature", "negatives", "symmetric"), [(0.1, "cross", True), (1.0, "all", False)])
-def test_information_equals_its_equations(temperature, negatives, symmetric):
-    """The reference of `kl` and `chi2` searches the best shift, of which the code uses the solution."""
-    z1, z2 = views()
-    rows = cosines(compared(z1.tolist(), z2.tolist(), negatives=negatives, symmetric=symmetric))
-    rows = [(positive / temperature, [each / temperature for each in keys]) for positive, keys in rows]
-    joint, product = [positive for positive, _ in rows], [each for _, keys in rows for each in keys]
-
-    def mean(values):
-        return math.fsum(values) / len(values)
-
-    def tight(conjugate):
-        return mean(joint) - minimize_scalar(lambda s: s + mean([conjugate(each - s) for each in product])).fun
-
-    found = information(z1, z2, temperature=temperature, negatives=negatives, symmetric=symmetric)
-    expected = {
-        "infonce": mean([p - log_sum_exp([p, *keys]) + math.log(1 + len(keys)) for p, keys in rows]),
-        "dv": mean(joint) - math.log(mean([math.exp(each) for each in product])),
-        "nwj": mean(joint) - mean([math.exp(each - 1) for each in product]),
-        "js": -mean([softplus(-each) for each in joint]) - mean([softplus(each) for each in product]),
-        "kl": tight(math.expm1),
-        "chi2": tight(lambda t: t + t**2 / 4),
-    }
-    assert {name: value.item() for name, value in found.items()} == pytest.approx(expected, rel=1e-9, abs=1e-9)

@@ -14,7 +14,7 @@ MODULES = {"pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle", "tar
 METHODS = {"eval", "compile", "system"}
 """Allowed as methods, such as `model.eval()`, `re.compile`, `platform.system()`; not of `os` or `builtins`."""
 IMPORTED_BY_NAME = {
-    "graphcl/__main__.py", "graphcl/commands/completion.py", "docs/site/hooks.py",  # commands
+    "graphcl/__main__.py", "docs/site/hooks.py",  # commands
     "graphcl/registry.py", "graphcl/errors.py", "graphcl/losses/__init__.py", "graphcl/evaluate/__init__.py",
     "docs/site/docstrings.py",
     "graphcl/system/optional.py",  # the extras

@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import to_torch_csr_tensor
 
 from graphcl import GraphCL
-from graphcl.datasets import load_dataset
+from graphcl.datasets import load_dataset, write_on_disk
 from graphcl.datasets.texts import decode, id_arrays
 from tests.variants import Refused, kind, number, surrogate, text
 
@@ -226,21 +226,22 @@ def broken_attributes(rng, folder):
 def texts_without_unicode(rng, folder):
     bad, at = surrogate(rng), rng.randrange(3)
     key = rng.choice(["id", "group", "y", "name"])
-    values = [bad if i == at else text(rng) + "x" for i in range(3)]
+    values, read = [bad if i == at else text(rng) + "x" for i in range(3)], load_dataset
     if rng.random() < 0.5:
         graphs = [nx.path_graph(3) for _ in range(3)]
         for graph, value in zip(graphs, values, strict=True):
             graph.graph["id" if key == "name" else key] = value
     else:
         graphs = [Data(edge_index=PATH, num_nodes=3, **{key: value}) for value in values]
-    return lambda: load_dataset(graphs), Refused("Unicode")
+        read = rng.choice([load_dataset, lambda each: write_on_disk(iter(each), folder / "packed")])
+    return lambda: read(graphs), Refused("Unicode")
 
 
 @kind
 def ids(rng, folder):
     """Ids keep their length and their NUL characters, in memory and in a file."""
     words = [text(rng, rng.choice([1, 5, 3000])) + str(i) + "\0" * rng.randint(0, 2) for i in range(3)]
-    values = rng.choice([words, [2**62, -5, 7], [np.int64(4), np.int32(2), 3], ["", "a", "a\0"]])
+    values = rng.choice([words, [2**62, -5, 7], [np.int64(4), np.int32(2), 3], ["", "a", "a\0"], ["x", 1, 2]])
     expected = [str(each) for each in values] if max(map(type, values), key=str) is str else [*map(int, values)]
     graphs = [Data(edge_index=PATH, num_nodes=3, id=each) for each in values]
 

@@ -8,7 +8,9 @@ import math
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from graphcl.datasets.disk.on_disk import META, MappedDataset, Meta, check_attri
 from graphcl.datasets.disk.pieces import in_pieces, pieces
 from graphcl.datasets.invalid import write_invalid
 from graphcl.datasets.load import load_dataset
+from graphcl.datasets.molecules.parts import parse_by
 from graphcl.datasets.molecules.smiles import Parser, molecule_pieces
 from graphcl.datasets.molecules.table import is_molecules, read_table
 from graphcl.datasets.settings import Loading, Table, loading
@@ -32,6 +35,8 @@ from graphcl.datasets.sources import as_path
 from graphcl.datasets.store import not_resident
 from graphcl.datasets.texts import encode
 from graphcl.errors import InputError, one_line, reason
+from graphcl.graphs.compact import ROWS, Compact, Layout, layout_of
+from graphcl.system.progress import Update, progress
 
 
 @checked
@@ -45,7 +50,7 @@ def write_on_disk(
     max_degree: int = 64,
     name: str | None = None,
     *,
-    on_write: Callable[[int], object] = lambda size: None,
+    executor: Executor | None = None,
     **settings: Any,
 ) -> MappedDataset:
     """Write graphs into a new folder, which `open_on_disk` and `load_dataset` memory-map, and return the data set.
@@ -60,7 +65,7 @@ def write_on_disk(
         features: see `load_dataset`, as for the other arguments that it has. An iterable cannot have degrees, as they
             need all graphs at once.
         name: name of the data set; default: the name that `load_dataset` gives it.
-        on_write: called with the number of bytes of each piece that was written, for a progress bar.
+        executor: processes that parse a table of molecules. After a kill, the next call parses the rest only.
         **settings: `tu_features`, `categories`, `smiles`, `target`, `group`, `invalid` and `standardise`, see
             `load_dataset`. Molecules are parsed and written in chunks; the SMILES themselves are not kept.
             `invalid.csv` in the folder lists invalid rows or graphs.
@@ -75,12 +80,15 @@ def write_on_disk(
     source, path = as_path(source), Path(os.path.abspath(os.path.expanduser(folder)))
     if os.path.lexists(path):
         raise InputError(f"{str(path)!r} exists already and is never overwritten; give another folder.")
+    parts = path.parent / f".{path.name}-parts"
     shards: Iterator[GraphDataset]
     invalid: list[Any] = []
     if is_molecules(source, given.smiles) and features in ("auto", "labels"):
         table = read_table(source, given.smiles, given.target, given.group)
-        parser = Parser(table, given)
+        parser = Parser(table, given, None if executor is None else partial(parse_by, executor, parts))
         name, shards, invalid = name or table.name, molecule_pieces(parser), parser.invalid
+    elif executor is not None:
+        raise InputError("only a table of molecules is parsed by many workers; leave out `workers` and `executor`.")
     elif in_pieces(source):
         name = name or str(getattr(source, "name", None) or "own")
         shards = pieces(source, name, given, invalid)  # type: ignore[arg-type]
@@ -92,12 +100,13 @@ def write_on_disk(
     try:
         staging.mkdir(parents=True)
         with contextlib.ExitStack() as files:
-            writer = _Writer(staging, one_line(name), files, on_write)
+            writer = _Writer(staging, one_line(name), files, files.enter_context(progress("writing", None, "B")))
             for shard in shards:
                 writer.add(shard)
             writer.finish()
         write_invalid(invalid, staging / "invalid.csv")
         os.rename(staging, path)
+        shutil.rmtree(parts, ignore_errors=True)
     except OSError as error:
         raise InputError(f"cannot write {str(path)!r}: {reason(error)}.") from None
     finally:
@@ -108,7 +117,7 @@ def write_on_disk(
 class _Writer:
     """Writer that appends graphs to the files of a data set on disk."""
 
-    def __init__(self, folder: Path, name: str, files: contextlib.ExitStack, on_write: Callable[[int], object]) -> None:
+    def __init__(self, folder: Path, name: str, files: contextlib.ExitStack, on_write: Update) -> None:
         self._folder, self._name, self._files, self._on_write = folder, name, files, on_write
         self._columns: dict[str, _Column] = {}
         self._num_graphs = 0
@@ -167,6 +176,7 @@ class _Writer:
         meta = Meta.of({
             "name": self._name, "features": self._last.features, "degree_columns": self._last.degree_columns,
             "num_graphs": self._num_graphs, "attributes": cut_as,
+            "compact": {key: found for key, column in self._columns.items() if (found := column.compact())},
             "texts": [key for key, column in self._columns.items() if column.text],
             "classes": classes,
             "benchmark": benchmark and {key: each for key, each in vars(benchmark).items() if key != "split"},
@@ -193,6 +203,10 @@ class _Column:
         self._what, self._dtype = f"{what}: `{key}`", value.dtype
         self._before, self._after = value.shape[: self._dim], value.shape[self._dim + 1 :]
         parts = math.prod(self._before)
+        self._files = files
+        wide = value.dim() == 2 and 0 < value.size(1) < 2**16
+        self._packs = key in ("x", "edge_attr") and wide and value.dtype in (torch.float32, torch.float64, torch.int64)
+        self._layout: Layout | None = None
         if value.dtype not in CODES or not 1 <= parts <= 64:
             raise InputError(f"{self._what}, {_kind(value)}, cannot be stored; remove or convert it.")
         names = [self.values, *(folder / f"{key}.{number}.part" for number in range(1, parts))]
@@ -202,17 +216,57 @@ class _Column:
         self._parts[0].write(bytes(HEADER))
         self._cut.write(bytes(HEADER + 8))  # 8 bytes of zeros after the header: the first graph starts at 0
 
-    def add(self, value: Tensor, cut: Tensor, first: int, on_write: Callable[[int], object]) -> None:
+    def add(self, value: Tensor, cut: Tensor, first: int, on_write: Update) -> None:
         """Append consecutive graphs, of which `first` is the first: `value` along `dim`, cut at `cut [graphs + 1]`."""
         size, around = int(cut[-1]), (value.shape[: self._dim], value.shape[self._dim + 1 :])
         if around != (self._before, self._after) or value.dtype != self._dtype:
             raise InputError(f"{self._what} of the graphs from {first} on is {_kind(value)}; use one shape and dtype.")
+        if self._packs:
+            for part in value.parts() if isinstance(value, Compact) else value.cpu().split(ROWS):
+                on_write(self._pack(part))
+            _append(self._cut, cut[1:] + self._size)
+            self._size += size
+            return
         rows = value.reshape(len(self._parts), value.size(self._dim), *self._after)
         for part, file in zip(rows, self._parts, strict=True):
             _append(file, part)
             on_write(part.nbytes)
         _append(self._cut, cut[1:] + self._size)
         self._size += size
+
+    def _pack(self, rows: Tensor) -> int:
+        """Append rows in the fewest bytes, which are those of all rows so far; return the number of bytes."""
+        layout = layout_of(rows, self._layout)
+        if layout is None:  # no rows yet
+            return 0
+        if self._layout not in (None, layout):
+            self._write_again(layout)
+        self._layout = layout
+        packed = layout.pack(rows)
+        _append(self._parts[0], packed)
+        return packed.nbytes
+
+    def _write_again(self, layout: Layout) -> None:
+        """Write the rows so far in a finer layout."""
+        before, old, path = self._layout, self._parts[0], self.values.with_suffix(".again")
+        assert before is not None
+        old.close()
+        file = self._files.enter_context(path.open("xb"))
+        file.write(bytes(HEADER))
+        with self.values.open("rb") as source:
+            source.seek(HEADER)
+            while content := source.read(ROWS * before.row_bytes):
+                raw = torch.frombuffer(bytearray(content), dtype=torch.uint8).view(-1, before.row_bytes)
+                _append(file, layout.pack(before.expand(raw)))
+        os.replace(path, self.values)
+        self._parts[0] = file
+
+    def compact(self) -> dict[str, Any] | None:
+        """Return the entry of `graphcl.json` for compact columns; None for plain ones."""
+        if self._layout is None or not self._layout.is_smaller:
+            return None
+        kinds, widths = zip(*self._layout.blocks, strict=True)
+        return {"dtype": str(self._dtype).removeprefix("torch."), "kinds": [*kinds], "widths": [*widths]}
 
     def finish(self, num_graphs: int) -> None:
         """Concatenate the temporary files and write the headers of the `.npy` files."""
@@ -222,9 +276,11 @@ class _Column:
             with open(part.name, "rb") as source:
                 shutil.copyfileobj(source, whole)
             os.unlink(part.name)
-        shape = (*self._before, self._size, *self._after)
+        shape, dtype = (*self._before, self._size, *self._after), self._dtype
+        if self._layout is not None and self._layout.is_smaller:
+            shape, dtype = (self._size, self._layout.row_bytes), torch.uint8
         for file, header in (
-            (whole, npy_header(self._dtype, shape)),
+            (whole, npy_header(dtype, shape)),
             (self._cut, npy_header(torch.long, (num_graphs + 1,))),
         ):
             file.seek(0)

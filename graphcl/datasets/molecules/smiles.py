@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
 from graphcl.datasets.dataset import Benchmark, GraphDataset, is_whole
 from graphcl.datasets.invalid import InvalidRow, NoGraphLeftError
@@ -22,6 +21,7 @@ from graphcl.datasets.settings import SplitTable
 from graphcl.datasets.settings import Table as Rules
 from graphcl.errors import InputError, one_line, warn
 from graphcl.system.optional import import_rdkit
+from graphcl.system.progress import progress
 
 CHUNK = 4096
 """Number of rows that are parsed at a time."""
@@ -90,8 +90,53 @@ def molecule_pieces(parser: Parser) -> Iterator[GraphDataset]:
     _print_counts(parser)
 
 
+class Chunk(NamedTuple):
+    """Consecutive rows of a table, of which `start` is the first."""
+
+    start: int
+    molecules: Sequence[Any]
+    standardise: bool
+
+
+class Parsed(NamedTuple):
+    """The graphs of the valid rows of a chunk, with their numbers and SMILES; `changed` counts `standardise`d ones.
+
+    `invalid` holds the number and the text of each other row.
+    """
+
+    graphs: Graphs
+    rows: list[int]
+    smiles: list[str]
+    invalid: list[tuple[int, str]]
+    changed: int
+
+
+def parse(chunk: Chunk) -> Parsed:
+    """Return the parsed rows of a chunk."""
+    chem, base = import_rdkit("Chem"), import_rdkit("rdBase")
+    change = _standardiser(chem) if chunk.standardise else None
+    rows, smiles, invalid, changes = list[int](), list[str](), list[tuple[int, str]](), list[int]()
+
+    def molecules() -> Iterator[tuple[Any, str]]:
+        for row, given in enumerate(chunk.molecules, chunk.start):
+            molecule, text = _molecule(given, chem), given if isinstance(given, str) else None
+            if molecule is not None and change is not None and (changed := change(molecule)) is not None:
+                changes.append(row)
+                molecule, text = changed, chem.MolToSmiles(changed)
+            if molecule is None:
+                invalid.append((row, repr(given) if text is None else text))
+                continue
+            rows.append(row)
+            smiles.append(chem.MolToSmiles(molecule) if text is None else text)
+            yield molecule, text or "|"
+
+    with base.BlockLogs():  # RDKit would print each problem on stderr
+        graphs = molecule_graphs(molecules())
+    return Parsed(graphs, rows, smiles, invalid, len(changes))
+
+
 class Parser:
-    """Iterable over the graphs of a table, in chunks of `CHUNK` rows.
+    """Iterable over the graphs of a table, in chunks of `CHUNK` rows; `parse_all` may parse them elsewhere, in order.
 
     Attributes:
         invalid: the rows without a valid molecule so far.
@@ -101,60 +146,44 @@ class Parser:
         InputError: no row holds a valid molecule, or one does not and `invalid` is "stop".
     """
 
-    def __init__(self, table: Table, settings: Rules) -> None:
-        self.table, self._settings = table, settings
+    def __init__(
+        self, table: Table, settings: Rules, parse_all: Callable[[list[Chunk]], Iterable[Parsed]] | None = None
+    ) -> None:
+        self.table, self._settings, self._parse_all = table, settings, parse_all
         self.invalid: list[InvalidRow] = []
         self.changed = 0
 
     def __iter__(self) -> Iterator[Graphs]:
-        from tqdm import tqdm
-
-        table, base = self.table, import_rdkit("rdBase")
+        table, rules = self.table, self._settings
         starts = range(0, len(table.molecules), CHUNK)
-        disable = None if len(starts) > 4 else True
-        for start in tqdm(starts, "molecules", leave=False, disable=disable, unit_scale=CHUNK):
-            rows: list[int] = []
-            smiles: list[str] = []
-            with base.BlockLogs():  # RDKit would print each problem on stderr
-                data, slices = molecule_graphs(self._molecules(start, rows, smiles))
-            if self.invalid and self._settings.invalid == "stop":
-                raise InputError(f'{self._found()}; correct the rows, or set `invalid` to "skip".')
-            if rows:
-                yield self._with_columns(data, slices, rows, smiles)
+        parsed: Iterable[Parsed]
+        chunks = (Chunk(each, table.molecules[each : each + CHUNK], rules.standardise) for each in starts)
+        parsed = map(parse, chunks) if self._parse_all is None else self._parse_all(list(chunks))
+        with progress("molecules", len(table.molecules)) as update:
+            for chunk in parsed:
+                for row, text in chunk.invalid:
+                    self.invalid.append(InvalidRow(row, table.lines[row] if table.lines else None, text))
+                self.changed += chunk.changed
+                if self.invalid and rules.invalid == "stop":
+                    raise InputError(f'{self._found()}; correct the rows, or set `invalid` to "skip".')
+                update(len(chunk.rows) + len(chunk.invalid))
+                if chunk.rows:
+                    yield self._with_columns(chunk)
         if len(self.invalid) == len(table.molecules):
             raise NoGraphLeftError(self._found(), self.invalid)
         if self.invalid:
             warn(f"{self._found()}; skipped.")
 
-    def _molecules(self, start: int, rows: list[int], smiles: list[str]) -> Iterator[tuple[Any, str]]:
-        """Yield the valid molecules of a chunk as `molecule_graphs` takes them; append their rows and SMILES.
-
-        Invalid rows are appended to `self.invalid`.
-        """
-        chem = import_rdkit("Chem")
-        change = _standardiser(chem) if self._settings.standardise else None
-        for row, given in enumerate(self.table.molecules[start : start + CHUNK], start):
-            molecule, text = _molecule(given, chem), given if isinstance(given, str) else None
-            if molecule is not None and change is not None and (changed := change(molecule)) is not None:
-                self.changed += 1
-                molecule, text = changed, chem.MolToSmiles(changed)
-            if molecule is None:
-                line = self.table.lines[row] if self.table.lines else None
-                self.invalid.append(InvalidRow(row, line, repr(given) if text is None else text))
-                continue
-            rows.append(row)
-            smiles.append(chem.MolToSmiles(molecule) if text is None else text)
-            yield molecule, text or "|"
-
-    def _with_columns(self, data: Data, slices: dict[str, Tensor], rows: list[int], smiles: list[str]) -> Graphs:
+    def _with_columns(self, chunk: Parsed) -> Graphs:
         """Return the graphs of rows with the attributes `smiles`, `id` and, if the table has them, `y` and `group`."""
-        table, data.smiles, data.id = self.table, smiles, torch.tensor(rows)
+        data, slices = chunk.graphs
+        table, data.smiles, data.id = self.table, chunk.smiles, torch.tensor(chunk.rows)
         if table.y is not None:
             y = table.y[data.id]
             data.y = y.flatten().long() if _is_classes(table.y) else y.float()
         if table.groups is not None:
             data.group = table.groups[data.id]
-        slices |= dict.fromkeys(set(data.keys()) - slices.keys(), torch.arange(len(rows) + 1))
+        slices |= dict.fromkeys(set(data.keys()) - slices.keys(), torch.arange(len(chunk.rows) + 1))
         return data, slices
 
     def _found(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor
 from torch_geometric.data import Data
@@ -55,14 +55,16 @@ class Source:
     """A kind of source; `@sources.register(NAME, takes="a .edges file")` adds one, and messages list what it takes.
 
     Attributes:
+        suffixes: endings of the files of this kind, in lower case; a kind without any overrides `claims`.
         settings: settings of molecules and of networkx graphs that apply to this kind.
     """
 
+    suffixes: ClassVar[tuple[str, ...]] = ()
     settings: ClassVar[frozenset[str]] = frozenset()
 
-    def claims(self, source: object, request: Request) -> bool:
+    def claims(self, source: Any, request: Request) -> bool:
         """Return whether this kind reads `source`; a path is a `Path`, a `str` is a name."""
-        raise NotImplementedError
+        return isinstance(source, Path) and source.suffix.lower() in self.suffixes and source.is_file()
 
     def read(self, source: object, request: Request) -> object:
         """Return the `Graphs` of `source`, or a finished `GraphDataset`, or another source, which is read in turn."""

@@ -1,16 +1,110 @@
-"""Read data sets by name: OGB's, the generated set, and the TU collection."""
+"""Read data sets that have a name, and those that are ready: registered, loaded, packed, nodes, molecules, OGB, TU."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from graphcl.datasets.names import SYNTHETIC
+from graphcl.datasets.dataset import GraphDataset
+from graphcl.datasets.disk.on_disk import is_on_disk, open_on_disk
+from graphcl.datasets.molecules.columns import SUFFIXES
+from graphcl.datasets.molecules.smiles import load_molecules
+from graphcl.datasets.molecules.table import is_molecules
+from graphcl.datasets.names import SYNTHETIC, is_node_name
+from graphcl.datasets.nodes import load_nodes
 from graphcl.datasets.ogb import load_ogb
-from graphcl.datasets.own import collate_graphs
+from graphcl.datasets.own import collate_dataset, collate_graphs
+from graphcl.datasets.settings import Attributes, SplitTable
 from graphcl.datasets.sources import Graphs, Request, Source
 from graphcl.datasets.synthetic import synthetic
 from graphcl.datasets.tu.load import load_tu
-from graphcl.registry import sources
+from graphcl.errors import InputError, reason
+from graphcl.registry import datasets, sources
+
+
+@sources.register("registered")
+class Registered(Source):
+    """Name of a data set that an installed package registered."""
+
+    def claims(self, source: Any, request: Request) -> bool:
+        """Return whether `source` is a registered name."""
+        return isinstance(source, str) and source in datasets
+
+    def read(self, source: Any, request: Request) -> object:
+        """Return what the registered function returns, another source."""
+        try:
+            made = datasets[source](str(request.data_root))
+        except InputError:
+            raise
+        except Exception as error:
+            raise InputError(f"cannot load {source!r} from {datasets[source].__module__}: {reason(error)}.") from error
+        return Loaded().read(made, request) if isinstance(made, GraphDataset) else made
+
+
+@sources.register("loaded")
+class Loaded(Source):
+    """Data set of `load_dataset`; it is returned unchanged, unless other features are wanted."""
+
+    def claims(self, source: Any, request: Request) -> bool:
+        """Return whether `source` is a `GraphDataset`."""
+        return isinstance(source, GraphDataset)
+
+    def read(self, source: Any, request: Request) -> object:
+        """Return the data set or its graphs. A selection of graphs has no benchmark, as the split is of all."""
+        if request.settings.features == "auto":
+            return source
+        benchmark = source.benchmark if source._indices is None else None
+        return Graphs(source.name, *collate_dataset(source, source.name), benchmark, True, classes=source.classes)
+
+
+@sources.register("packed", takes="a folder of graphcl pack")
+class Packed(Source):
+    """Folder that `write_on_disk` wrote; memory-mapped, with the features it was written with."""
+
+    def claims(self, source: Any, request: Request) -> bool:
+        """Return whether `source` is such a folder."""
+        return isinstance(source, Path) and is_on_disk(source)
+
+    def read(self, source: Any, request: Request) -> object:
+        """Return the data set; raise InputError if its stored features are not those requested."""
+        dataset, given = open_on_disk(source), request.settings
+        for key in ("features", "degree_columns") if "degree" in given.features else ("features",):
+            asked, stored = getattr(given, key), getattr(dataset, key)
+            if asked not in ("auto", None, stored):
+                raise InputError(f"`{key}` is {asked!r}, but {dataset.name} was written with {stored!r}; leave it out.")
+        return dataset
+
+
+@sources.register("nodes")
+class Nodes(Source):
+    """One graph or a few with a class per node: a name such as Cora, a `.pt` file, `Data`, or a PyG data set."""
+
+    def claims(self, source: Any, request: Request) -> bool:
+        """Return whether nodes are wanted, or `source` is the name of a set of nodes."""
+        return request.nodes or is_node_name(source)
+
+    def read(self, source: Any, request: Request) -> object:
+        """Return the `NodeDataset`."""
+        if request.nodes:
+            return load_nodes(source, request.data_root, request.mirror, request.settings)
+        advice = "use graphcl run --method grace, or load_dataset(..., nodes=True)"
+        raise InputError(f"{source} is one graph, whose nodes are contrasted; {advice}.")
+
+
+@sources.register("molecules", takes=f"molecules: a table ({', '.join(SUFFIXES)}) or a list of SMILES")
+class Molecules(Source):
+    """Table of molecules, a DataFrame, a list or Series of SMILES or of RDKit molecules, or one molecule."""
+
+    settings = frozenset(SplitTable.model_fields) - frozenset(Attributes.model_fields)
+
+    def claims(self, source: Any, request: Request) -> bool:
+        """Return whether `source` holds molecules."""
+        return is_molecules(source, request.settings.smiles)
+
+    def read(self, source: Any, request: Request) -> object:
+        """Return the graphs of the valid molecules."""
+        parser, graphs, benchmark = load_molecules(source, request.settings)
+        return Graphs(parser.table.name, *graphs, benchmark, True, parser.invalid)
 
 
 @sources.register("ogb")

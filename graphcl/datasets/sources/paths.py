@@ -26,9 +26,7 @@ _IGNORED = ("pre_transform.pt", "pre_filter.pt")
 class TorchFile(Source):
     """File of `InMemoryDataset.save`, or of one `Data` or a list of them; code in it is never run."""
 
-    def claims(self, source: Any, request: Request) -> bool:
-        """Return whether `source` is a `.pt` file."""
-        return _is_file(source, ".pt")
+    suffixes = (".pt",)
 
     def read(self, source: Any, request: Request) -> object:
         """Return the graphs in the file."""
@@ -39,11 +37,7 @@ class TorchFile(Source):
 class NetworkFile(Source):
     """File of one graph that networkx wrote."""
 
-    settings = frozenset(Attributes.model_fields)
-
-    def claims(self, source: Any, request: Request) -> bool:
-        """Return whether `source` is such a file."""
-        return _is_file(source, *SUFFIXES)
+    suffixes, settings = SUFFIXES, frozenset(Attributes.model_fields)
 
     def read(self, source: Any, request: Request) -> object:
         """Return the graph in the file."""
@@ -102,9 +96,7 @@ class Vectors(Source):
     many columns follow that are 1 where a cell has a number.
     """
 
-    def claims(self, source: Any, request: Request) -> bool:
-        """Return whether `source` is a `.npy` file."""
-        return _is_file(source, ".npy")
+    suffixes = (".npy",)
 
     def read(self, source: Any, request: Request) -> object:
         """Return the rows as graphs."""
@@ -115,10 +107,6 @@ class Vectors(Source):
         one_each, none = torch.arange(len(x) + 1), torch.zeros(len(x) + 1, dtype=torch.long)
         edges = torch.zeros(2, 0, dtype=torch.long)
         return Graphs(source.stem, Data(x=x, edge_index=edges), {"x": one_each, "edge_index": none})
-
-
-def _is_file(source: object, *suffixes: str) -> bool:
-    return isinstance(source, Path) and source.suffix.lower() in suffixes and source.is_file()
 
 
 def _files(folder: Path, suffix: str) -> list[Path]:

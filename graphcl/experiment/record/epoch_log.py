@@ -1,20 +1,18 @@
-"""Log the metrics of every epoch of a run in `metrics.jsonl`, and as a table in `metrics.csv`."""
+"""Log the metrics of every epoch of a run in `metrics.jsonl`."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from graphcl.errors import InputError
 from graphcl.system.files import MAX_METRICS, digest, parse_json, read_text, write_text
 from graphcl.training.epoch import Epoch
 
-FILES = ("metrics.jsonl", "metrics.csv")
+FILE = "metrics.jsonl"
 _TIMES = ("seconds", "data_seconds")
 
 
@@ -23,7 +21,7 @@ class EpochLog:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._lines, self._table = (folder / name for name in FILES)
+        self._lines = folder / FILE
         self._rows: dict[tuple[int, int], dict[str, Any]] = {}
 
     def read(self) -> None:
@@ -43,9 +41,9 @@ class EpochLog:
         return digest([row for (each, _), row in self._rows.items() if each == seed])
 
     def flush(self) -> None:
-        """Flush the files to disk, so that no row is lost in a power failure."""
-        for path in filter(Path.exists, (self._lines, self._table)):
-            with path.open("ab") as file:
+        """Flush the file to disk, so that no row is lost in a power failure."""
+        if self._lines.exists():
+            with self._lines.open("ab") as file:
                 os.fsync(file.fileno())
 
     def history(self, seeds: Collection[int]) -> list[Epoch]:
@@ -53,7 +51,7 @@ class EpochLog:
         return [_epoch(row) for (seed, _), row in self._rows.items() if seed in seeds]
 
     def add(self, seed: int, epoch: Epoch) -> None:
-        """Append the metrics of an epoch to `metrics.jsonl` and `metrics.csv`, which has the columns of its first row.
+        """Append the metrics of an epoch.
 
         A resumed run repeats the epochs since its checkpoint. If a row differs only in the times, the log keeps the old
         one. Otherwise the new row replaces it and the seed's later rows, for example with another number of ranks.
@@ -69,21 +67,11 @@ class EpochLog:
         if not follows:
             self._rewrite()
             return
-        with self._lines.open("a") as lines, self._table.open("a", newline="") as table:
+        with self._lines.open("a") as lines:
             lines.write(json.dumps(row) + "\n")
-            self._writer(table).writerow(row)
 
     def _rewrite(self) -> None:
         write_text(self._lines, "".join(json.dumps(row) + "\n" for row in self._rows.values()))
-        table = io.StringIO(newline="")
-        writer = self._writer(table)
-        writer.writeheader()
-        writer.writerows(self._rows.values())
-        write_text(self._table, table.getvalue())
-
-    def _writer(self, table: TextIO) -> csv.DictWriter[str]:
-        columns = list(next(iter(self._rows.values())))
-        return csv.DictWriter(table, columns, restval="", extrasaction="ignore")
 
 
 def _epoch(row: Mapping[str, Any]) -> Epoch:

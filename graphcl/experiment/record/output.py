@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,10 @@ from graphcl.errors import InputError, Stopped
 from graphcl.evaluate.needs import is_by_copies, need_of, takes, usual
 from graphcl.experiment.build import describe
 from graphcl.experiment.context import Context, OnFold, Scores
-from graphcl.experiment.copies import describe_copies
+from graphcl.experiment.copies import describe_copies, sampled
 from graphcl.experiment.fingerprint import data_fingerprint
 from graphcl.experiment.parts import grouped_parts, split_column
-from graphcl.experiment.record.progress import epoch_bar, fold_bar
+from graphcl.experiment.record.progress import TrainingBar, fold_bar
 from graphcl.experiment.record.run_folder import RunFolder
 from graphcl.experiment.record.snapshot import report_arrays
 from graphcl.experiment.record.tracking import Tracker, tracking
@@ -38,11 +38,13 @@ from graphcl.references.rows import compared, row_labels, without_training
 from graphcl.registry import encoders, registering_modules
 from graphcl.report.card import card
 from graphcl.report.summary import environment, protocol, score_lines, unit
+from graphcl.sparse.rows import SparseRows
 from graphcl.system.files import write_text, write_whole
 from graphcl.system.signals import Stop
 from graphcl.training.checkpoint import Checkpoints
 from graphcl.training.diagnostics import max_variance_ratio
 from graphcl.training.epoch import Epoch
+from graphcl.training.state import Training
 
 _MAX_RATIO = 0.9
 """If one column holds at least this fraction of the variance, a warning is printed; usual values are about 0.05."""
@@ -144,7 +146,8 @@ class RunOutput(Output):
         if "groups" in needs and (parts := grouped_parts(dataset)) is not None:
             how |= {"group_split": {part: len(each) for part, each in parts.items()}, "split_by": split_column(dataset)}
         if "copies" in needs:
-            how["copies"] = describe_copies(config, dataset)
+            part = sampled(config, dataset, seed)
+            how["copies"] = describe_copies(config, part) | ({} if part is dataset else {"of": len(dataset)})
         if needs - {"groups", "copies"}:
             how |= protocol(config.evaluation.folds, config.evaluation.inner_folds, dataset.benchmark)
         total = sum(epoch.seconds for epoch in history)
@@ -167,6 +170,8 @@ class RunOutput(Output):
         result = self.folder.result
         if is_scored(self.config, self.dataset):
             print("\n".join(score_lines(result)))
+        elif not self.config.eval:
+            print("The embeddings are saved but not scored, as `eval` is none.")
         else:
             advice = "" if self.dataset.groups is None else f" --eval {usual('groups')} scores groups."
             print(
@@ -200,7 +205,7 @@ class _RunContext(Context):
         super().__init__(output.ranks, output.checkpoints(seed))
         self.output, self.seed, self.trackers, self.on_fold = output, seed, trackers, on_fold
         self._snapshots: dict[str, Any] = {}
-        self._show: Callable[[Epoch], None]
+        self._bar: TrainingBar
 
     def on_embeddings(self, when: str, method: Method, whole: Iterable[Batch], h: Tensor | None) -> None:
         super().on_embeddings(when, method, whole, h)
@@ -216,15 +221,22 @@ class _RunContext(Context):
     @contextmanager
     def training(self, method: Method, seed: int, device: torch.device) -> Iterator[None]:
         stop = self.output.stop
-        shown = epoch_bar(seed, self.output.config, stop)
-        with stop.deferred(), shown as self._show, super().training(method, seed, device):
+        self._bar = TrainingBar(seed, self.output.config, stop)
+        with stop.deferred(), self._bar, super().training(method, seed, device):
             yield
+
+    def on_step(self, training: Training) -> None:
+        self._bar.step(training)
 
     def on_epoch(self, epoch: Epoch) -> None:
         self.output.folder.epochs.add(self.seed, epoch)
-        self._show(epoch)
+        self._bar.epoch(epoch)
         for tracker in self.trackers:
             tracker(epoch)
+
+    def on_slow_scoring(self, expected: float, trained: float) -> None:
+        took = f"about {expected:.0f} s, training took {trained:.0f} s"
+        print(f"seed {self.seed}: scoring takes {took}; --eval none leaves it out", flush=True)
 
     def on_scores(self, scores: Scores) -> None:
         super().on_scores(scores)
@@ -285,11 +297,12 @@ def _next_try(config: Config, dataset: GraphDataset, result: Mapping[str, Any]) 
     return f"{above}; next, try {' or '.join(tries)}" if tries else None
 
 
-def _one_column(config: Config, h: Tensor) -> str | None:
+def _one_column(config: Config, h: Tensor | SparseRows) -> str | None:
     """Return a warning if one column of `h [n, H]` holds nearly all variance, so that an unscaled SVM uses only it."""
-    ratio = float(max_variance_ratio(h))
+    if isinstance(h, SparseRows):
+        return None
     unscaled = not config.evaluation.scale and any(takes(name, "scale") for name in config.eval)
-    if ratio < _MAX_RATIO or h.size(1) < 8 or not unscaled:
+    if h.size(1) < 8 or not unscaled or (ratio := float(max_variance_ratio(h))) < _MAX_RATIO:
         return None
     return (
         f"one column holds {100 * ratio:.1f} % of the embedding's variance, so the SVM uses little else; "

@@ -1,45 +1,38 @@
-"""Show the progress of a run: bars on a terminal; otherwise, one line per epoch."""
+"""Show the progress of a run: bars on a terminal; otherwise, lines."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager
 from typing import Any
 
 from graphcl.config import Config
+from graphcl.system.progress import make_bar
 from graphcl.system.signals import Stop
 from graphcl.training.epoch import Epoch
-
-_EPOCHS = "{desc} {n_fmt}/{total_fmt} {bar}{postfix}, {remaining} of training left"
-_FOLDS = "{desc} {n_fmt}/{total_fmt} {bar} {elapsed}"
+from graphcl.training.state import Training
 
 
 @contextmanager
 def fold_bar(seed: int) -> Iterator[Callable[[str, int, int], None]]:
     """Yield a function `show(row, done, total)` that shows how many inner folds of a row are finished.
 
-    On a terminal, it updates a bar such as "seed 0: svm, untrained 3/50". Otherwise, the first call prints one line.
+    Without a terminal, the first call prints a line.
     """
     bars: dict[str, Any] = {}
 
     def show(row: str, done: int, total: int) -> None:
-        if not sys.stderr.isatty():
-            if not bars:
-                print(f"seed {seed}: scoring ...", flush=True)
-            bars[row] = None
-            return
-        from tqdm import tqdm
-
+        if not bars and not sys.stderr.isatty():
+            print(f"seed {seed}: scoring ...", flush=True)
         if row not in bars:
             close()
-            bars[row] = tqdm(desc=f"seed {seed}: {row}", total=total, leave=False, mininterval=0, bar_format=_FOLDS)
+            bars[row] = make_bar(f"seed {seed}: {row}", total, "fold", mininterval=0)
         bars[row].update(done - bars[row].n)
 
     def close() -> None:
         for bar in bars.values():
-            if bar is not None:
-                bar.close()
+            bar.close()
 
     try:
         yield show
@@ -47,32 +40,44 @@ def fold_bar(seed: int) -> Iterator[Callable[[str, int, int], None]]:
         close()
 
 
-@contextmanager
-def epoch_bar(seed: int, config: Config, stop: Stop) -> Iterator[Callable[[Epoch], None]]:
-    """Yield a function that shows a finished epoch, in a bar on a terminal, else as a printed line.
+class TrainingBar:
+    """Progress of training: a bar over the graphs of all epochs on a terminal, else a line per epoch and every 30 s.
 
-    If the output was closed, for example by `| head`, the function sets `stop.requested`.
+    If the output was closed, for example by `| head`, `stop.requested` is set.
     """
-    line = "loss {0.loss:.4f}, alignment {0.alignment:.3f}, uniformity {0.uniformity:.3f}"
-    if not sys.stderr.isatty():
 
-        def log(epoch: Epoch) -> None:
-            try:
-                print(f"seed {seed}, epoch {epoch.epoch}: {line.format(epoch)}, {epoch.seconds:.2f} s", flush=True)
-            except BrokenPipeError:
-                stop.requested = True
+    def __init__(self, seed: int, config: Config, stop: Stop) -> None:
+        self._seed, self._config, self._stop = seed, config, stop
+        self._bar: Any = None
 
-        yield log
-        return
-    from tqdm import tqdm
+    def __enter__(self) -> TrainingBar:
+        return self
 
-    total = None if config.steps else config.epochs
-    with tqdm(total=total, desc=f"seed {seed}, epoch", leave=False, bar_format=_EPOCHS) as bar:
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
 
-        def show(epoch: Epoch) -> None:
-            if not bar.n:  # resumed training starts at a later epoch, which took no time now
-                bar.n = bar.initial = epoch.epoch - 1
-            bar.update()
-            bar.set_postfix_str(line.format(epoch))
+    def step(self, training: Training) -> None:
+        """Show a finished step."""
+        if self._bar is None:
+            total = training.settings.steps
+            if total is None and isinstance(training.loader, Sized):
+                total = self._config.epochs * len(training.loader)
+            nodes = training.method.contrasts_nodes and not self._config.neighbours
+            unit = ("step", False) if nodes else ("graph", self._config.batch_size)
+            self._bar = make_bar("", total, *unit, initial=training.steps - 1)
+        title = f"seed {self._seed}, epoch {training.epoch + 1}"
+        self._bar.set_description_str(title, refresh=False)
+        self._bar.update(training.steps - self._bar.n)
 
-        yield show
+    def epoch(self, epoch: Epoch) -> None:
+        """Show a finished epoch."""
+        text = f"loss {epoch.loss:.4f}, alignment {epoch.alignment:.3f}, uniformity {epoch.uniformity:.3f}"
+        if sys.stderr.isatty():
+            if self._bar is not None:
+                self._bar.set_postfix_str(text)
+            return
+        try:
+            print(f"seed {self._seed}, epoch {epoch.epoch}: {text}, {epoch.seconds:.2f} s", flush=True)
+        except BrokenPipeError:
+            self._stop.requested = True

@@ -18,19 +18,20 @@ from graphcl.config.nested import differences
 from graphcl.datasets.texts import id_arrays
 from graphcl.errors import InputError, reason
 from graphcl.evaluate import FoldScores
-from graphcl.experiment.record.epoch_log import FILES, EpochLog
+from graphcl.experiment.record.epoch_log import FILE, EpochLog
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.saved import EncoderDescription, Weights, read_saved, save_encoder
 from graphcl.models.towers import TwoTowers
+from graphcl.sparse.rows import SparseRows
 from graphcl.system.files import digest, read_arrays, read_json, refuse_links, remove_partial, write_text, write_whole
 
 
 class RunFolder:
     """Folder of a run, locked until the `with` block of this object ends.
 
-    The folder contains `config.yaml`, `data.json` (the fingerprint of the data), `metrics.jsonl`, `metrics.csv`,
-    `encoder.pt`, `embeddings.npz`, `result.json`, and `report.npz`, the input of `report.html`. Rows are appended to
-    the metrics; all other files are written atomically. The checkpoints of an unfinished seed are in `checkpoints/`.
+    The folder contains `config.yaml`, `data.json` (the fingerprint of the data), `metrics.jsonl`, `encoder.pt`,
+    `embeddings.npz`, `result.json`, and `report.npz`, the input of `report.html`. Rows are appended to the metrics; all
+    other files are written atomically. The checkpoints of an unfinished seed are in `checkpoints/`.
 
     Args:
         config: settings of the run, written to a new folder; with `config.resume`, the folder may hold the same run.
@@ -55,7 +56,7 @@ class RunFolder:
         self.is_new = not (config.resume and config.out is not None and Path(config.out).is_dir())
         self.path = new_folder(config.out, name_of(config)) if self.is_new else Path(str(config.out))
         self.epochs = EpochLog(self.path)
-        refuse_links(self.path, ".lock", "checkpoints", *FILES)
+        refuse_links(self.path, ".lock", "checkpoints", FILE)
         self._lock = FileLock(self.path / ".lock")
         try:
             self._lock.acquire(timeout=0)
@@ -91,7 +92,7 @@ class RunFolder:
         seed: int,
         model: ContrastiveModel,
         description: EncoderDescription,
-        h: torch.Tensor,
+        h: torch.Tensor | SparseRows,
         y: torch.Tensor | None,
         ids: np.ndarray,
     ) -> None:
@@ -99,9 +100,13 @@ class RunFolder:
         self._weights[seed] = {key: value.cpu() for key, value in model.encoder.state_dict().items()}
         if isinstance(model, TwoTowers):
             self._target_weights[seed] = {key: value.cpu() for key, value in model.target.encoder.state_dict().items()}
-        self._embeddings[seed] = h.numpy()
-        arrays: dict[str, Any] = {"h": np.stack(list(self._embeddings.values())), "seeds": list(self._embeddings)}
+        self._embeddings[seed] = (h.value if isinstance(h, SparseRows) else h).numpy()
+        rows = list(self._embeddings.values())
+        arrays: dict[str, Any] = {"h": rows[0][None] if len(rows) == 1 else np.stack(rows)}  # one needs no copy
+        arrays["seeds"] = list(self._embeddings)
         arrays |= id_arrays(ids)
+        if isinstance(h, SparseRows):  # seeds differ in the values only
+            arrays |= {"column": h.column.numpy(), "ptr": h.ptr.numpy()}
         if y is not None:
             arrays["y"] = y.numpy()
         weights = self._weights, self._target_weights
@@ -181,7 +186,7 @@ class RunFolder:
                 self._target_weights[seed] = of_targets[seed]
             if checksums and checksums["metrics"][str(seed)] != self.epochs.digest(seed):
                 print(
-                    f"graphcl: {self.path / FILES[0]} lacks epochs of the finished seed {seed}, or they changed; its "
+                    f"graphcl: {self.path / FILE} lacks epochs of the finished seed {seed}, or they changed; its "
                     "scores, weights and embeddings are kept, its curves and times are incomplete.",
                     file=sys.stderr,
                 )

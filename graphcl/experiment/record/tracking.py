@@ -1,25 +1,21 @@
-"""Log runs to TensorBoard, Weights & Biases or MLflow; `--track` opens one tracker per seed."""
+"""Log runs to TensorBoard or Weights & Biases; `--track` opens one tracker per seed."""
 
 from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar
 
 import yaml
+from typing_extensions import Self
 
-from graphcl.config.nested import flat_values
 from graphcl.errors import one_line
 from graphcl.system.optional import optional
 from graphcl.training.epoch import Epoch
-
-Self = TypeVar("Self", bound="Tracker")
-_PARAMS = 100  # MLflow rejects requests with more parameters
 
 
 class Tracker:
@@ -43,9 +39,9 @@ class Tracker:
             train(method, loader, first, second, callbacks=[log])
     """
 
-    name: str
+    name: ClassVar[str]
     """Name of the tracker on the command line, and of the extra that installs its library."""
-    module: str
+    module: ClassVar[str]
     """Module of the tracker's library, imported at first use."""
     _open: Callable[[Path, int, Mapping[str, Any]], None]
     _log: Callable[[Mapping[str, float], int], None]
@@ -63,20 +59,17 @@ class Tracker:
     def __call__(self, epoch: Epoch) -> None:
         """Log the metrics of a finished epoch."""
         self._epoch = epoch.epoch
-        self._attempt(lambda: self._log(epoch.metrics(), self._epoch))
+        self.add_scores(epoch.metrics())
 
     def add_scores(self, scores: Mapping[str, float]) -> None:
-        """Log the scores (name -> value) of the trained embeddings; call this after the last epoch."""
-        self._attempt(lambda: self._summarise(scores))
+        """Log scores (name -> value) as metrics of the last epoch."""
+        self._attempt(lambda: self._log(scores, self._epoch))
 
-    def __enter__(self: Self) -> Self:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._attempt(lambda: self._close(kind is not None))
-
-    def _summarise(self, scores: Mapping[str, float]) -> None:
-        self._log(scores, self._epoch)  # as metrics of the last epoch
 
     def _attempt(self, write: Callable[[], Any]) -> None:
         self._failed = self._failed or not _attempt(self.name, write)
@@ -109,8 +102,7 @@ class WandB(Tracker):
     `WANDB_PROJECT` names the project (default `graphcl`).
     """
 
-    name = "wandb"
-    module = "wandb"
+    name = module = "wandb"
 
     def _open(self, folder: Path, seed: int, settings: Mapping[str, Any]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -126,54 +118,11 @@ class WandB(Tracker):
     def _log(self, metrics: Mapping[str, float], epoch: int) -> None:
         self._run.log(dict(metrics), step=epoch)
 
-    def _summarise(self, scores: Mapping[str, float]) -> None:
-        self._run.summary.update(dict(scores))  # W&B's tables can be sorted by them
-
     def _close(self, failed: bool) -> None:
         self._run.finish(exit_code=int(failed))
 
 
-class MLflow(Tracker):
-    """A `Tracker` that logs each seed as an MLflow run named `FOLDER-seed-SEED`.
-
-    The environment variable `MLFLOW_TRACKING_URI` names the server. Without it, the log is `FOLDER/mlflow/mlflow.db`,
-    shown by `mlflow ui --backend-store-uri sqlite:///FOLDER/mlflow/mlflow.db`. `MLFLOW_EXPERIMENT_NAME` names the
-    experiment (default `graphcl`), `MLFLOW_HTTP_REQUEST_MAX_RETRIES` limits the delay by an unreachable server.
-    """
-
-    name = "mlflow"
-    module = "mlflow"
-
-    def _open(self, folder: Path, seed: int, settings: Mapping[str, Any]) -> None:
-        mlflow = self.library()
-        self._entities = mlflow.entities
-        uri, artifacts = os.environ.get("MLFLOW_TRACKING_URI"), None
-        if not uri:
-            own = folder.absolute() / "mlflow"
-            own.mkdir(parents=True, exist_ok=True)
-            uri, artifacts = f"sqlite:///{own / 'mlflow.db'}", (own / "artifacts").as_uri()
-        # use a client, as MLflow's global functions would change the caller's active run and tracking URI
-        self._client = mlflow.MlflowClient(tracking_uri=uri)
-        title = os.environ.get("MLFLOW_EXPERIMENT_NAME", "graphcl")
-        found = self._client.get_experiment_by_name(title)
-        experiment = found.experiment_id if found else self._client.create_experiment(title, artifacts)
-        run = self._client.create_run(experiment, run_name=f"{folder.name}-seed-{seed}", tags={"seed": str(seed)})
-        self._run = run.info.run_id
-        values = {**dict(flat_values(settings)), "seed": seed}
-        params = [self._entities.Param(key, str(value)) for key, value in values.items()]
-        for start in range(0, len(params), _PARAMS):
-            self._client.log_batch(self._run, params=params[start : start + _PARAMS])
-
-    def _log(self, metrics: Mapping[str, float], epoch: int) -> None:
-        now = int(time.time() * 1000)
-        points = [self._entities.Metric(name, value, now, epoch) for name, value in metrics.items()]
-        self._client.log_batch(self._run, metrics=points)
-
-    def _close(self, failed: bool) -> None:
-        self._client.set_terminated(self._run, "FAILED" if failed else "FINISHED")
-
-
-TRACKERS: dict[str, type[Tracker]] = {each.name: each for each in (TensorBoard, WandB, MLflow)}
+TRACKERS: dict[str, type[Tracker]] = {each.name: each for each in (TensorBoard, WandB)}
 
 
 @contextmanager

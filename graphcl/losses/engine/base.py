@@ -53,19 +53,16 @@ class Comparison:
             return torch.inf
         return 1e149 if self.sets[0].dtype == torch.float64 else 1e14
 
-    def with_keys(self, others: Mapping[int, Tensor], own: bool = True) -> Comparison:
+    def with_keys(self, others: Mapping[int, Tensor]) -> Comparison:
         """Return a copy whose key sets also include rows from other ranks.
 
-        Args:
-            others: for each set index in `batch_sets`, the rows of this set on the other ranks, `[., D]`.
-            own: whether to keep this rank's keys.
+        `others` maps each index in `batch_sets` to the rows of this set on the other ranks, `[., D]`.
         """
         numbers = {number: len(self.sets) + place for place, number in enumerate(others)}
 
         def extended(key_sets: tuple[tuple[int, Mask | None], ...]) -> Iterator[tuple[int, Mask | None]]:
             for keys, mask in key_sets:
-                if own:
-                    yield keys, mask
+                yield keys, mask
                 if mask == "diagonal":
                     yield numbers[keys], None
 
@@ -73,7 +70,6 @@ class Comparison:
             self,
             sets=(*self.sets, *others.values()),
             key_sets=tuple(tuple(extended(each)) for each in self.key_sets),
-            ids=self.ids if own else None,
         )
 
     def same_ids(self, rows: slice = slice(None), keys: slice = slice(None)) -> Tensor:
@@ -182,10 +178,6 @@ class Pairs(ABC):
         """
 
     @abstractmethod
-    def moments(self) -> tuple[Tensor, Tensor]:
-        """Return mean and population variance of each anchor's similarities to its negatives, `[A]` each."""
-
-    @abstractmethod
     def rows(self, function: RowFunction, *per_anchor: Tensor) -> Tensor:
         """Apply `function(row, *per_anchor) -> [T]` to chunks of T anchors and return the results, `[A]`.
 
@@ -195,6 +187,11 @@ class Pairs(ABC):
             function: reduction of the chunk's `Row` and of the chunk's entries of each tensor in `per_anchor`.
             *per_anchor: tensors with one entry per anchor, `[A]`.
         """
+
+    def moments(self) -> tuple[Tensor, Tensor]:
+        """Return mean and population variance of each anchor's similarities to its negatives, `[A]` each."""
+        mean = self.rows(lambda row: row.mean(row.value))
+        return mean, self.rows(lambda row, mean: row.mean((row.value - mean[:, None]).square()), mean)
 
 
 def similarities(x: Tensor, y: Tensor, similarity: Similarity) -> Tensor:

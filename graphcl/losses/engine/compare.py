@@ -28,8 +28,7 @@ from graphcl.distributed import ranks
 from graphcl.errors import InputError, InputTypeError
 from graphcl.losses.engine.base import Comparison, Mask, Pairs, Row, Similarity, similarities
 from graphcl.losses.engine.checks import check_finite, check_ids, check_queue, check_rows, check_views
-from graphcl.losses.engine.dense import DensePairs, off_diagonal
-from graphcl.losses.engine.ring import RingPairs, rows_of_others
+from graphcl.losses.engine.dense import DensePairs
 from graphcl.losses.engine.tiled import TiledPairs, tiles
 from graphcl.losses.engine.unit import at_least_float32, normalize, normalize_all
 
@@ -38,8 +37,6 @@ Engine = Literal["auto", "dense", "tiled"]
 
 DENSE_LIMIT = 2**19
 """Largest number of similarities for which `auto` selects `dense`: 2 MB in float32, two views of 512 graphs."""
-GATHER_LIMIT = 2**26
-"""Largest number of key entries that `auto` gathers: 256 MB in float32, two views `[262_144, 128]` in total."""
 
 
 @checked
@@ -60,8 +57,7 @@ def compare(
 
     Half-precision input is compared in float32, also inside autocast; float64 stays float64. Call `backward` outside
     autocast, as PyTorch recommends. The engine `auto` decides by the number of similarities per rank. Across ranks,
-    `dense` gathers the keys, `tiled` sends them around a ring (`graphcl.losses.engine.ring`), and `auto` uses the ring
-    only if the gathered keys are too large.
+    the keys of all ranks are gathered.
 
     Args:
         z1: projections of the first view, `[N, D]`.
@@ -93,13 +89,8 @@ def compare(
     if negatives == "queue" and queue is None:
         raise InputError("`negatives` is 'queue', but `queue` is missing: pass `queue`, or `negatives='cross'`.")
     by_id = (ids, queue_ids) if len(sets) == 3 and ids is not None and queue_ids is not None else None
-
     queued: list[tuple[int, Mask | None]] = [(2, "ids" if by_id else None)] if len(sets) == 3 else []
-    key_sets = []
-    for view in (0, 1) if symmetric else (0,):
-        of_batch = {"cross": [1 - view], "all": [1 - view, view], "queue": [] if queued else [1 - view]}
-        key_sets.append((*((keys, "diagonal") for keys in of_batch[negatives]), *queued))
-
+    key_sets = [_keys_of(view, negatives, queued) for view in ((0, 1) if symmetric else (0,))]
     with torch.autocast(z1.device.type, enabled=False):
         rows = _prepared(list(sets.values()), similarity, normalized)
         comparison = Comparison(tuple(each.to(rows[0].dtype) for each in rows), tuple(key_sets), similarity, by_id)
@@ -109,11 +100,7 @@ def compare(
             for keys, mask in of
         )
         dense = engine == "dense" or (engine == "auto" and entries <= DENSE_LIMIT)
-        shared = ranks.size() > 1 and bool(comparison.batch_sets)
-        numbers = ranks.size() * len(comparison.batch_sets) * z1.numel()
-        if shared and (engine == "tiled" or (not dense and numbers > GATHER_LIMIT)):
-            return RingPairs(comparison, tiles(rows[0]))
-        others = rows_of_others(comparison) if shared else {}
+        others = _rows_of_others(comparison) if ranks.size() > 1 and comparison.batch_sets else {}
         # Across ranks, check only gathered rows, which are equal on all ranks: if one rank raised alone, others would
         # hang. Other non-finite rows make the loss non-finite.
         seen = range(len(sets)) if ranks.size() == 1 else [*comparison.batch_sets, *range(2, len(sets))]
@@ -186,34 +173,19 @@ def explicit(
         return DensePairs(comparison, Row(value))
 
 
-@checked
-def scored(scores: Tensor, symmetric: bool = True) -> Pairs:
-    """Return the `Pairs` of a matrix of similarities, for `terms` of a loss that looks at similarities only.
+def _keys_of(
+    view: int, negatives: Negatives, queued: Sequence[tuple[int, Mask | None]]
+) -> tuple[tuple[int, Mask | None], ...]:
+    """Return the sets of keys of the anchors in set `view`, and their masks; for an empty queue, as for `cross`."""
+    of_batch = {"cross": [1 - view], "all": [1 - view, view], "queue": [] if queued else [1 - view]}
+    return *((keys, "diagonal") for keys in of_batch[negatives]), *queued
 
-    Row i and column i are a positive pair, all other columns are negatives of row i. It serves similarities that are
-    not those of two vectors, such as late interaction, the best matches of two graphs' nodes.
 
-    Args:
-        scores: similarities of N graphs with their N partners, `[N, N]`, floating point.
-        symmetric: whether the columns are anchors too, after the rows: 2N in all.
-
-    Raises:
-        InputError: `scores` is not `[N, N]` with N of at least 2.
-
-    Example:
-        >>> from graphcl.losses import infonce
-        >>> infonce.terms(scored(torch.eye(3)), temperature=1.0).shape
-        torch.Size([6])
-    """
-    if scores.dim() != 2 or scores.size(0) != scores.size(1) or len(scores) < 2 or not scores.is_floating_point():
-        raise InputError(f"`scores` must be [N, N] of floating point, N >= 2, got {list(scores.shape)} {scores.dtype}.")
-    with torch.autocast(scores.device.type, enabled=False):
-        value = at_least_float32(scores)
-        anchors = [value, value.T] if symmetric else [value]
-        positive = value.diagonal()[:, None]  # of width 1, so that the positive's product with 1 is its similarity
-        # losses take cosines; the sets are never compared, as the similarities are given
-        comparison = Comparison((positive, torch.ones_like(positive)), ((),) * len(anchors))
-        return DensePairs(comparison, Row(torch.cat([off_diagonal(each) for each in anchors])))
+def _rows_of_others(comparison: Comparison) -> dict[int, Tensor]:
+    """Return, for each set in `batch_sets`, index -> rows of the other ranks, `[(R - 1) n, D]`, with gradients."""
+    numbers = comparison.batch_sets
+    rows = ranks.others(torch.stack([comparison.sets[number] for number in numbers], dim=1))
+    return dict(zip(numbers, rows.unbind(dim=1), strict=True))
 
 
 def _prepared(sets: Sequence[Tensor], similarity: Similarity, normalized: bool | None) -> tuple[Tensor, ...]:

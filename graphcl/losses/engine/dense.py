@@ -44,11 +44,6 @@ class DensePairs(Pairs):
         weight = log_weight.softmax(dim=1).nan_to_num(0.0)
         return self.row.sum(weight * self.row.value), self.row.logsumexp(log_weight)
 
-    def moments(self) -> tuple[Tensor, Tensor]:
-        """Return means and variances of the negatives, see `Pairs`."""
-        mean = self.row.mean(self.row.value)
-        return mean, self.row.mean((self.row.value - mean[:, None]).square())
-
     def rows(self, function: RowFunction, *per_anchor: Tensor) -> Tensor:
         """Apply `function` to all anchors at once, see `Pairs`."""
         return function(self.row, *per_anchor)

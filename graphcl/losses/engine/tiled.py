@@ -76,44 +76,6 @@ class TiledPairs(Pairs):
         totals, expected = self._sums((frozen,), expected=True)
         return expected[0], totals[0]
 
-    def moments(self) -> tuple[Tensor, Tensor]:
-        """Return mean and variance of each anchor's similarities to its negatives, see `Pairs`.
-
-        Only sums over the keys k_j are needed, at a cost of O(N D^2) and without tiles: sum_j c_ij = a_i . sum_j k_j
-        and sum_j (c_ij - a_i . m)^2 = a_i' C a_i. Here c_ij = a_i . k_j is the similarity of anchor a_i and key k_j, m
-        the mean of the keys and C their scatter matrix.
-        """
-        comparison = self.comparison
-        every = [self._moments_of(anchors) for anchors in range(len(comparison.key_sets))]
-        mean, variance = (torch.cat(each) for each in zip(*every, strict=True))
-        return mean, variance
-
-    def _moments_of(self, anchors: int) -> tuple[Tensor, Tensor]:
-        comparison = self.comparison
-        x = comparison.sets[anchors]
-        center, total, scatter = self._moments_of_keys([number for number, _ in comparison.key_sets[anchors]])
-        # Use moments of c_ij - a_i . center, so that the second moment does not suffer cancellation.
-        first, second = x @ total, ((x @ scatter) * x).sum(dim=1)
-        for number, mask in comparison.key_sets[anchors]:
-            if mask == "diagonal":
-                own = (x * (comparison.sets[number] - center)).sum(dim=1)
-                first, second = first - own, second - own.square()
-            elif mask == "ids":
-                row, key = _same_pairs(comparison)
-                own = (x[row] * (comparison.sets[number][key] - center)).sum(dim=1)
-                first, second = first.index_add(0, row, -own), second.index_add(0, row, -own.square())
-        count = self._count_of(anchors).clamp(min=1)
-        mean = first / count
-        variance = (second / count - mean.square()).clamp(min=0)
-        return mean + x @ center, variance.masked_fill(count == 1, 0.0)  # exactly 0 for one negative
-
-    def _moments_of_keys(self, sets: list[int]) -> tuple[Tensor, Tensor, Tensor]:
-        """Return mean `[D]` of the keys in `sets`, and sum `[D]` and scatter matrix `[D, D]` of the centred keys."""
-        keys = torch.cat([self.comparison.sets[number] for number in sets])
-        center = keys.mean(dim=0)
-        keys = keys - center
-        return center, keys.sum(dim=0), keys.T @ keys
-
     def rows(self, function: RowFunction, *per_anchor: Tensor) -> Tensor:
         """Apply `function` to chunks of anchors, see `Pairs.rows`. The backward pass recomputes each chunk."""
         comparison = self.comparison
@@ -175,17 +137,3 @@ class _TiledSums(torch.autograd.Function):
 def _chunk(function: RowFunction, comparison: Comparison, anchors: int, rows: slice, *tensors: Tensor) -> Tensor:
     sets, per_anchor = tensors[: len(comparison.sets)], tensors[len(comparison.sets) :]
     return function(similarity_rows(replace(comparison, sets=sets), anchors, rows), *per_anchor)
-
-
-def _same_pairs(comparison: Comparison) -> tuple[Tensor, Tensor]:
-    """Return the anchor indices and the key indices of all pairs with equal ids.
-
-    Anchors are processed in chunks, which bounds the memory.
-    """
-    assert comparison.ids is not None
-    step = max(1, ROW_ELEMENTS // max(1, comparison.ids[1].numel()))
-    starts = range(0, comparison.ids[0].numel(), step)
-    found = [comparison.same_ids(slice(start, start + step)).nonzero() for start in starts]
-    found = [torch.stack([each[:, 0] + start, each[:, 1]], dim=1) for start, each in zip(starts, found, strict=True)]
-    row, key = torch.cat(found).unbind(dim=1)
-    return row, key

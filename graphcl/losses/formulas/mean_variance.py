@@ -14,8 +14,7 @@ def mean_variance(pairs: Pairs, *, temperature: Temperature = 0.2, curvature: Po
 
     Here c_ij is the cosine of anchor i and its negative j, c_i^+ the cosine of anchor i and its positive, M the number
     of negatives and tau the temperature. Var is the population variance. For any divergence phi and a small radius, the
-    loss approximates distributionally robust optimisation over the negatives (`cl_dro`). Mean and variance are computed
-    from the mean and covariance of the keys, at a cost of O(N D^2).
+    loss approximates distributionally robust optimisation over the negatives (`cl_dro`).
 
     Differs: Eq. 8 of the paper is this loss times the temperature, with the same minimiser.
 

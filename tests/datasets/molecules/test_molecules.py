@@ -1,15 +1,16 @@
 """Test molecules from SMILES: the coding against OGB's own, tables and their errors, splits, the commands."""
 
+import filecmp
 import gzip
 import itertools
-import os
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
 from torch_geometric.utils import from_smiles
 
-from graphcl import load_dataset, write_on_disk
+from graphcl import InputError, load_dataset, write_on_disk
 from graphcl.models.molecule import ATOM_SIZES, BOND_SIZES
 from tests.datasets.graphs import one_line
 
@@ -17,6 +18,7 @@ pytest.importorskip("rdkit", reason="rdkit is not installed")
 from rdkit import Chem
 from rdkit.Chem import Descriptors, rdFingerprintGenerator
 
+from graphcl.datasets.molecules import parts
 from graphcl.datasets.molecules.graphs import molecule_graphs
 from graphcl.datasets.molecules.split import scaffold_groups, split_molecules
 from graphcl.references.fingerprints import descriptors, ecfp4, ecfp4_counts
@@ -170,12 +172,6 @@ def test_every_kind_of_frame_gives_the_same_table(tmp_path):
         one_line(lambda damaged=damaged: load_dataset(damaged), f"cannot read '{damaged}': ")
 
 
-def test_a_named_pipe_is_refused_at_once(tmp_path):
-    for name in ("m.csv", "m.parquet"):
-        os.mkfifo(tmp_path / name)
-        one_line(lambda name=name: load_dataset(tmp_path / name), f"{name}' is a named pipe, a socket or a device")
-
-
 def test_text_that_is_not_unicode_is_refused(tmp_path):
     import pandas as pd
 
@@ -278,6 +274,36 @@ def test_packed_molecules_are_the_loaded_ones(tmp_path, monkeypatch):
     several = write_on_disk(file, tmp_path / "several", target=["active", "logS"])
     assert several.y.isnan().tolist() == [[False, row == 1] for row in range(5)]  # missing cells are kept
     assert not several.scored
+
+
+def test_workers_pack_the_files_of_one_process_and_parse_nothing_twice(tmp_path, monkeypatch):
+    monkeypatch.setattr("graphcl.datasets.molecules.smiles.CHUNK", 3)
+    rows = [f"{'C' * number},{number % 2},{'ab'[number % 2]}" for number in range(1, 11)] + ["not one,0,a"]
+    file = table(tmp_path, "\n".join(["smiles,y,group", *rows]))
+    given = {"target": ["y"], "group": "group"}
+    write_on_disk(file, tmp_path / "one", **given)
+    seen = []
+
+    def parse(chunk):
+        if chunk.start == 9 and len(seen) < 4:
+            raise KeyboardInterrupt
+        seen.append(chunk.start)
+        return real(chunk)
+
+    real = parts.parse
+    monkeypatch.setattr(parts, "parse", parse)
+    with ThreadPoolExecutor(1) as pool:
+        with pytest.raises(KeyboardInterrupt):
+            write_on_disk(file, tmp_path / "many", executor=pool, **given)
+        assert seen == [0, 3, 6]
+        seen.append(None)
+        write_on_disk(file, tmp_path / "many", executor=pool, **given)
+    assert seen == [0, 3, 6, None, 9]
+    names = sorted(each.name for each in (tmp_path / "one").iterdir())
+    assert filecmp.cmpfiles(tmp_path / "one", tmp_path / "many", names, shallow=False) == (names, [], [])
+    assert not list(tmp_path.glob(".*"))
+    with pytest.raises(InputError, match=r"^only a table of molecules is parsed by many workers"):
+        write_on_disk("synthetic", tmp_path / "other", executor=pool)
 
 
 def test_a_scaffold_stays_in_one_part():

@@ -15,7 +15,6 @@ import pandas as pd
 from rdkit import Chem
 from rdkit.Chem.EnumerateStereoisomers import EnumerateStereoisomers, StereoEnumerationOptions
 
-from graphcl.datasets.invalid import write_invalid
 from graphcl.datasets.molecules.duplicates import count_duplicates
 
 BAD = ["CCO", "C1CC", "CCN"]
@@ -116,16 +115,6 @@ def test_salts_are_standardised_and_counted_with_duplicates_and_gaps(tmp_path, c
     assert torch.equal(packed[0].x, packed[1].x)
     assert capfd.readouterr().err == "graphcl: m: 1 of 2 molecules changed by `standardise`\n"
     assert (tmp_path / "packed" / "invalid.csv").read_text() == "id,line,smiles\n1,2,xx\n"
-
-
-def test_the_file_of_invalid_rows_holds_no_formula(tmp_path):
-    rows = ["=1+1", "+C", "-C", "@C", "\tC(", "[C", "C=(", "'=C"]
-    with pytest.warns(UserWarning, match="8 of 9 rows"):
-        invalid = load_dataset(["C", *rows]).invalid
-    assert [each.smiles for each in invalid] == rows
-    write_invalid(invalid, tmp_path / "invalid.csv")
-    written = pd.read_csv(tmp_path / "invalid.csv")["smiles"].tolist()
-    assert written == ["'=1+1", "'+C", "'-C", "'@C", "'\tC(", "[C", "C=(", "'=C"]
 
 
 def test_an_encoder_remembers_that_its_molecules_were_standardised(tmp_path):

@@ -129,11 +129,6 @@ def test_strings_are_labels(tmp_path):
     assert dataset[0].edge_attr.argmax(1).tolist() == [1, 0, 1, 0]  # "-" comes before "="
 
 
-def test_numbers_in_other_forms_are_read(tmp_path):
-    edges = "\ufeff" + "1.0,2e0\r2,1\r2,3\r3,2\r4,5\r5,4\r6,7\r7,6"  # as of numpy.savetxt, with a byte order mark
-    assert_tiny(load_dataset(write(tmp_path / "own", A=edges, graph_labels="\ufeff1.0\n-1\n1"), tmp_path / "root"))
-
-
 def test_any_name_and_files_that_are_ignored(tmp_path):
     for number, name in enumerate(("my graphs", "größe", "a[1]*", "-x", "x" * 200, "a::b")):
         folder = write(tmp_path / str(number), name)

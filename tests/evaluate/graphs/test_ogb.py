@@ -6,11 +6,10 @@ import torch
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import average_precision_score, roc_auc_score
-from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.preprocessing import StandardScaler
 
 from graphcl.errors import InputError
-from graphcl.evaluate import FoldScores, ogb, ogb_forest, ogb_knn
+from graphcl.evaluate import FoldScores, ogb, ogb_forest
 from graphcl.evaluate.folds import C_GRID
 
 N = 150
@@ -70,28 +69,6 @@ def test_regression_is_ridge_regression():
     inner, test = min(errors)
     assert (found.inner, found.accuracy) == ((pytest.approx(inner),), (pytest.approx(test),))
     assert found.chosen == (C_GRID[[row[0] for row in errors].index(inner)],)
-
-
-@pytest.mark.parametrize(("metric", "model"), [("rmse", KNeighborsRegressor), ("acc", KNeighborsClassifier)])
-def test_neighbours_equal_those_of_scikit_learn(metric, model):
-    h, _ = data(1)
-    classes = np.digitize(h[:, 5:], np.quantile(h[:, 5], [1 / 3, 2 / 3])).astype(float)
-    y = h[:, 5:].copy() if metric == "rmse" else classes
-    if metric == "acc":
-        assert ogb(h, y, split=SPLIT, eval_metric="acc").mean > 80
-    known = {part: rows[rows % 5 > 0] for part, rows in SPLIT.items()}
-    scores = []
-    for k in (1, 5, 50):
-        fitted = model(k, weights=lambda distance: np.exp((1 - distance) / 0.07), metric="cosine")
-        fitted.fit(h[known["train"]], y[known["train"], 0])
-        wrong = [fitted.predict(h[known[part]]) - y[known[part], 0] for part in ("valid", "test")]
-        scores.append([100 * np.mean(d == 0) if metric == "acc" else np.sqrt(np.mean(d**2)) for d in wrong])
-    valid, test = np.array(scores).T
-    best = int(valid.argmax() if metric == "acc" else valid.argmin())
-    y[::5] = np.nan
-    found = ogb_knn(h, y, split=SPLIT, eval_metric=metric, grid=(1, 5, 50))
-    assert (found.mean, *found.inner) == (pytest.approx(test[best]), pytest.approx(valid[best]))
-    assert found.chosen == ((1, 5, 50)[best],)
 
 
 def test_a_rare_value_does_not_decide_the_probe():
@@ -167,20 +144,8 @@ MESSAGES = [
 ]
 
 
-@pytest.mark.parametrize("evaluator", [ogb, ogb_forest, ogb_knn])
+@pytest.mark.parametrize("evaluator", [ogb, ogb_forest])
 def test_messages(evaluator):
     for change, message in MESSAGES:
         with pytest.raises(InputError, match=message):
             evaluator(**{"h": H, "y": Y, "split": SPLIT, "eval_metric": "rocauc", **change})
-
-
-def test_equal_neighbours_vote_in_a_random_order():
-    """Eight equal training rows at each of 40 places, half of each class: sorting them by class must change nothing."""
-    places = np.random.default_rng(0).normal(size=(40, 5))
-    h = np.concatenate([np.repeat(places, 8, axis=0), places, places])
-    split = {"train": np.arange(320), "valid": np.arange(320, 360), "test": np.arange(360, 400)}
-    for first in (0, 1):
-        train = np.tile(np.repeat([first, 1 - first], 4), 40)
-        y = np.concatenate([train, np.zeros(40), np.zeros(40)])[:, None].astype(float)
-        found = ogb_knn(h, y, split=split, eval_metric="acc", grid=(1,))
-        assert 25 < found.mean < 75  # 100 or 0 if ties went by the order of the rows

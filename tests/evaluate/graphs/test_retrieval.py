@@ -40,6 +40,16 @@ def test_ranks_the_test_part_with_the_scale_that_the_validation_part_chooses():
     assert retrieval(torch.from_numpy(h), None, group=torch.from_numpy(group), split=split, seed=7) == found
 
 
+def test_a_search_inside_a_place_also_scores_the_search_in_all_places():
+    h, group = pairs()
+    everywhere = retrieval(h, None, group=group)
+    within = retrieval(h, None, group=group, place=group % 2)
+    assert within.mean > everywhere.mean + 1
+    assert within.figures["mrr_all"] == pytest.approx(everywhere.mean)
+    assert within.figures["recall_at_1_all"] == pytest.approx(everywhere.figures["recall_at_1"])
+    assert "mrr_all" not in everywhere.figures
+
+
 def test_no_test_row_reaches_the_choice_of_the_scale():
     h, group = pairs()
     test = group_split(group)["test"]

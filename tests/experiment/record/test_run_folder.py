@@ -17,25 +17,12 @@ def again(tmp_path):
     return lambda **settings: RunFolder(make_config({"out": str(tmp_path / "run"), "resume": True, **settings}))
 
 
-def test_the_table_has_the_columns_of_the_first_epoch(again):
-    with again() as folder:
-        for number, more in enumerate(({"rank": 3.0, "p_identity": 0.5}, {"p_identity": 0.25, "new": 1.0}), start=1):
-            folder.epochs.add(7, Epoch(number, 0.5, 0.25, -1.0, 2.0, 1.0, more))
-    assert (folder.path / "metrics.csv").read_bytes().decode().splitlines() == [
-        "seed,epoch,loss,alignment,uniformity,seconds,data_seconds,rank,p_identity",
-        "7,1,0.5,0.25,-1.0,2.0,1.0,3.0,0.5",
-        "7,2,0.5,0.25,-1.0,2.0,1.0,,0.25",
-    ]
-    assert "new" in (folder.path / "metrics.jsonl").read_text()
-
-
 def test_repeated_epochs_stay_and_other_ones_replace_a_lost_attempt(again):
     def epochs(*losses, seed=7, seconds=2.0):
         with again() as folder:
             for number, loss in losses:
                 folder.epochs.add(seed, Epoch(number, loss, 0.25, -1.0, seconds, 1.0))
         rows = [json.loads(line) for line in (folder.path / "metrics.jsonl").read_text().splitlines()]
-        assert len((folder.path / "metrics.csv").read_text().splitlines()) == 1 + len(rows)
         return [(row["seed"], row["epoch"], row["loss"], row["seconds"]) for row in rows]
 
     epochs((1, 0.25), seed=3)

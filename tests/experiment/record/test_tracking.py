@@ -1,7 +1,6 @@
 """Trackers: calls to mocks of the libraries, and the data that the real libraries store."""
 
 import contextlib
-import json
 import sys
 from unittest.mock import MagicMock, call
 
@@ -9,15 +8,14 @@ import pytest
 
 from graphcl.config import make_config
 from graphcl.errors import InputError
-from graphcl.evaluate import FoldScores
-from graphcl.experiment.record.tracking import TRACKERS, MLflow, TensorBoard, WandB, tracking
+from graphcl.experiment.record.tracking import TRACKERS, TensorBoard, WandB, tracking
 from graphcl.run import main
 from graphcl.sweep.plan import make_plan
 from graphcl.training.loop import Epoch
 
 EPOCHS = [Epoch(1, 0.5, 0.25, -1.0, 2.0, 1.0), Epoch(2, 0.25, 0.125, -2.0, 2.0, 1.0, {"rank": 3.0})]
 SETTINGS = {"loss": {"name": "adnce", "mu": 0.7}, "lr": 0.01}
-VARIABLES = ("WANDB_PROJECT", "WANDB_MODE", "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME")
+VARIABLES = ("WANDB_PROJECT", "WANDB_MODE")
 
 
 @pytest.fixture(autouse=True)
@@ -29,13 +27,10 @@ def plain_environment(monkeypatch):
 
 @pytest.fixture
 def fakes(monkeypatch):
-    """Replace the three tracking libraries by mocks, and return tracker -> mock."""
+    """Replace the tracking libraries by mocks, and return tracker -> mock."""
     found = {name: MagicMock() for name in TRACKERS}
     for name, fake in found.items():
         monkeypatch.setitem(sys.modules, TRACKERS[name].module, fake)
-    found["mlflow"].entities.Metric = lambda *values: values
-    found["mlflow"].entities.Param = lambda *values: values
-    found["mlflow"].MlflowClient.return_value.get_experiment_by_name.return_value = None
     return found
 
 
@@ -76,17 +71,8 @@ def test_every_tracker_gets_every_epoch_and_the_scores(fails, fakes, tmp_path):
     assert (started["group"], started["name"], started["dir"]) == ("run", "run-seed-3", str(tmp_path / "run"))
     assert started["config"] == {**SETTINGS, "seed": 3}
     logged = [(*point, each.kwargs["step"]) for each in run.log.call_args_list for point in each.args[0].items()]
-    assert logged == metrics
-    assert run.summary.update.call_args_list == [call({"score/knn": 88.5})]
+    assert logged == wanted
     assert run.finish.call_args_list == [call(exit_code=int(fails))]
-
-    client = fakes["mlflow"].MlflowClient.return_value
-    place = tmp_path / "run" / "mlflow" / "mlflow.db"
-    assert fakes["mlflow"].MlflowClient.call_args == call(tracking_uri=f"sqlite:///{place}")
-    params, *batches = (each.kwargs for each in client.log_batch.call_args_list)
-    assert dict(params["params"]) == {"loss.name": "adnce", "loss.mu": "0.7", "lr": "0.01", "seed": "3"}
-    assert [(name, value, step) for each in batches for name, value, _, step in each["metrics"]] == wanted
-    assert [each.args[1] for each in client.set_terminated.call_args_list] == ["FAILED" if fails else "FINISHED"]
 
 
 def test_a_missing_library_is_reported_before_any_work(go, monkeypatch):
@@ -99,11 +85,11 @@ def test_a_missing_library_is_reported_before_any_work(go, monkeypatch):
 
 
 def test_trackers_that_fail_do_not_stop_the_run(go, fakes):
-    """TensorBoard fails at its first epoch, W&B cannot open its log; MLflow gets everything."""
+    """TensorBoard fails at its first epoch, W&B cannot open its log."""
     writer = fakes["tensorboard"].SummaryWriter.return_value
     writer.flush.side_effect = OSError(28, "No space left\non device")
     fakes["wandb"].init.side_effect = ConnectionError("no route to host")
-    code, _, err, out = go("--track", "tensorboard", "wandb", "mlflow")
+    code, _, err, out = go("--track", "tensorboard", "wandb")
     assert code == 0
     assert err.splitlines() == [
         "graphcl: wandb has failed (ConnectionError: no route to host); the run continues without it.",
@@ -111,27 +97,14 @@ def test_trackers_that_fail_do_not_stop_the_run(go, fakes):
     ]
     assert writer.flush.call_count == 1  # not called after the failure
     assert len((out / "metrics.jsonl").read_text().splitlines()) == 2
-    points = fakes["mlflow"].MlflowClient.return_value.log_batch.call_args_list
-    found = {(name, step): value for each in points for name, value, _, step in each.kwargs.get("metrics", ())}
-    (scores,) = json.loads((out / "result.json").read_text())["scores"]["knn"]["per_seed"]
-    assert found["score/knn", 2] == FoldScores(**scores["trained"]).mean
-    assert found["score/knn_untrained", 2] == FoldScores(**scores["untrained"]).mean
-    assert {("loss", 1), ("loss", 2)} < found.keys()
 
 
 def test_environment_variables_of_the_libraries_apply(fakes, tmp_path, monkeypatch):
-    for name, value in zip(VARIABLES, ("mine", "offline", "http://tracking:5000", "trial"), strict=True):
+    for name, value in zip(VARIABLES, ("mine", "offline"), strict=True):
         monkeypatch.setenv(name, value)
     WandB(tmp_path)
     assert fakes["wandb"].init.call_args.kwargs["project"] == "mine"
     assert "mode" not in fakes["wandb"].init.call_args.kwargs  # the library reads it itself
-    MLflow(tmp_path, settings={f"key{number}": number for number in range(250)})
-    client = fakes["mlflow"].MlflowClient
-    assert client.call_args == call(tracking_uri="http://tracking:5000")
-    assert client.return_value.create_experiment.call_args == call("trial", None)  # artifacts stay on the server
-    assert not (tmp_path / "mlflow").exists()
-    sizes = [len(each.kwargs["params"]) for each in client.return_value.log_batch.call_args_list]
-    assert sizes == [100, 100, 51]  # requests are limited to 100 parameters
 
 
 def test_every_tracker_is_a_choice_of_a_single_run():

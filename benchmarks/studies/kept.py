@@ -1,0 +1,58 @@
+"""The published fold scores, one file a data set: benchmarks/results/accuracy/SET.jsonl. Tables are written from them.
+
+A line has the recipe, the row (`trained`, or one without training), the seed, the test accuracy of each fold, and the
+commit and version of PyTorch that measured it. A row that was measured before this file has `summary`, the text of its
+cell, instead of seeds and folds.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from study import finished_lines, means, plus_minus
+
+from graphcl.evaluate import FoldScores
+from graphcl.system.files import write_text
+
+FOLDER = Path(__file__).parents[1] / "results" / "accuracy"
+
+
+class Kept:
+    """The lines of a folder, by data set and recipe."""
+
+    def __init__(self, folder: Path = FOLDER) -> None:
+        self.folder = folder
+        self.lines: dict[str, dict[str, list[dict]]] = {}
+        for file in sorted(folder.glob("*.jsonl")):
+            for line in finished_lines(file):
+                self.lines.setdefault(file.stem, {}).setdefault(line["recipe"], []).append(line)
+
+    def add(self, dataset: str, recipe: str, rows: Mapping[str, Sequence[FoldScores]], record: Mapping) -> None:
+        """Put the rows of a recipe in place of its lines and write the file; `record` has the commit and versions."""
+        origin = {"commit": record["commit"], "torch": record["versions"]["torch"]}
+        kept = self.lines.setdefault(dataset, {})
+        kept[recipe] = [
+            {"recipe": recipe, "row": row, "seed": each.seed, **origin, "folds": [round(a, 4) for a in each.accuracy]}
+            for row, scores in rows.items()
+            for each in scores
+        ]
+        self.folder.mkdir(parents=True, exist_ok=True)
+        text = "".join(json.dumps(line) + "\n" for name in sorted(kept) for line in kept[name])
+        write_text(self.folder / f"{dataset}.jsonl", text)
+
+    def scores(self, dataset: str, recipe: str, row: str = "trained") -> list[FoldScores]:
+        """Return the scores of a row, one a seed; none if its folds are not kept."""
+        found = [each for each in self.lines.get(dataset, {}).get(recipe, []) if each["row"] == row and "folds" in each]
+        return [FoldScores(each["seed"], tuple(each["folds"]), (), (), len(each["folds"]), 0) for each in found]
+
+    def references(self, dataset: str, recipe: str) -> dict[str, list[FoldScores]]:
+        """Return the rows without training of a recipe's encoder."""
+        rows = dict.fromkeys(each["row"] for each in self.lines.get(dataset, {}).get(recipe, []))
+        return {row: scores for row in rows if row != "trained" and (scores := self.scores(dataset, recipe, row))}
+
+    def text(self, dataset: str, recipe: str, row: str = "trained") -> str:
+        """Return mean ± deviation over seeds; a row without folds ends with a dagger."""
+        for line in self.lines.get(dataset, {}).get(recipe, []):
+            if line["row"] == row and "summary" in line:
+                return f"{line['summary']} †"
+        return plus_minus(means(self.scores(dataset, recipe, row)))
