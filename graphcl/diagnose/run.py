@@ -16,7 +16,7 @@ import torch
 from graphcl.config import Config
 from graphcl.datasets.controls import CONTROLS, controlled
 from graphcl.datasets.dataset import GraphDataset
-from graphcl.diagnose.answers import AS_IS, Answers, answer
+from graphcl.diagnose.answers import AS_IS, Answers, answer, reads_smiles
 from graphcl.diagnose.copies import Copies, count_copies
 from graphcl.diagnose.scored import Scored, Seeds
 from graphcl.errors import InputError
@@ -106,7 +106,8 @@ def diagnose(
             return dict(by_row)
 
         for name, make in changed.items():
-            used = [row for row in rows if name != "sizes only" or row not in ENCODERS]
+            used = [row for row in rows if name == AS_IS or not reads_smiles(row)]
+            used = [row for row in used if name != "sizes only" or row not in ENCODERS]
             found.table[name] = scored(config, name, make, used)
         for count, subset in subsets:
             found.curve[count] = scored(config, f"{count} graphs", subset, rows)

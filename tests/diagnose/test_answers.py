@@ -69,6 +69,14 @@ def test_copies_carry_a_score_that_is_chance_without_them():
     assert answer(found, ~np.ones_like(copied)).kind == "both"  # as no graph has a copy
 
 
+def test_rows_that_read_smiles_count_for_training_only():
+    found = table(as_is=0.8, edges=0.5, features=0.8)
+    found[AS_IS] |= {"ecfp4": seeds(0.95), "trained": seeds(0.8)}
+    answers = answer(found)
+    assert (answers.kind, answers.scores["best"]) == ("edges", pytest.approx(80))
+    assert answers.gains["training"].mean == pytest.approx(-15)
+
+
 def test_an_unknown_gain_counts_for_nothing():
     up, none = Interval(5, 1, 9), Interval(1, -3, 5)
     assert verdict({"signal": up, "edges": up}) == "edges"  # graphs without features of their own
