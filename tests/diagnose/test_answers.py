@@ -66,6 +66,8 @@ def test_copies_carry_a_score_that_is_chance_without_them():
     assert (answers.kind, answers.leak) == ("leak", 0.6)
     assert answers.scores["best_without_copies"] == pytest.approx(100 * (0.5 + 0.25) / 2)
     assert answers.scores["none_without_copies"] == 50
+    y = (np.arange(FOLDS * SIZE) % SIZE < 18).astype(int)  # class 1 for three of four graphs without a copy
+    assert answer(found, copied, y=y).scores["none_without_copies"] == 75
     assert answer(found, ~np.ones_like(copied)).kind == "both"  # as no graph has a copy
 
 
