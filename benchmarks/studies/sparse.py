@@ -105,7 +105,7 @@ def weights_of(parts, seed, packages=None):
     known = part.package.unique()
     used = torch.isin(part.package, known[torch.randperm(len(known), generator=draw)[:packages]])
     encoder = WLSparse(part.graphs[0].num_features, DEPTH)
-    encoder.fit(colours(part, encoder, used.nonzero().flatten()))
+    encoder.fit(part.loader, part.group.where(used, -1))
     optimiser, best = torch.optim.Adam(encoder.parameters(), lr=RATE), (-1.0, None)
     old = (used & (part.release == 0)).nonzero().flatten()
     for _ in range(EPOCHS):
@@ -120,13 +120,6 @@ def weights_of(parts, seed, packages=None):
         best = max(best, (found, copy.deepcopy(encoder.state_dict())), key=lambda each: each[0])
     encoder.load_state_dict(best[1])
     return encoder
-
-
-def colours(part, encoder, graphs):
-    """Yield the colours of the nodes of some graphs, and the group of each node."""
-    for some in graphs.split(256):
-        batch = part.loader.batch(some)
-        yield encoder.colours(batch.x, batch.edge_index), part.group[some][batch.batch]
 
 
 def of_one_package(graphs, package, draw):
