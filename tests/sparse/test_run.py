@@ -97,7 +97,7 @@ def test_every_pairwise_loss_trains_it(graphs):
     data = load_dataset(graphs)
     known = {name: losses.arguments(name) for name in losses if losses.facts(name)["repels"] == "yes"}
     of_pairs = {name: of for name, of in known.items() if {"weight", "ids"} <= {*of.tensors}}
-    trained = [name for name, of in of_pairs.items() if of.defaults.get("negatives") != "queue"] + ["tuplet"]
+    trained = [name for name, of in of_pairs.items() if of.defaults.get("negatives") != "queue"] + ["tuplet", "supcon"]
     assert len(trained) > 15
     for name in trained:
         config = make_config({**SETTINGS, "loss": name, "method": "two_views", "epochs": 1})
