@@ -204,9 +204,10 @@ def by_package(lines, row, name="mrr"):
 
 
 def cell(lines, row, name="mrr"):
-    """Return the mean over packages of a figure in Markdown, with its deviation over seeds."""
+    """Return the mean over packages of a figure, its deviation over seeds, and their number if it is not three."""
     seeds = np.mean([each.mean(1) for each in by_package(lines, row, name).values()], axis=0)
-    return f"{seeds.mean():.1f}" + f" ± {seeds.std():.1f}" * (len(seeds) > 1)
+    number = f" ({len(seeds)})" * (len(seeds) != 3 and row not in {each for each, *_ in without_training()})
+    return f"{seeds.mean():.1f}" + f" ± {seeds.std():.1f}" * (len(seeds) > 1) + number
 
 
 def difference(lines, row, packages, other="WL-OA", name="mrr"):
@@ -235,6 +236,7 @@ def write(lines, docs):
         gains = [difference(lines, row, [each], other) for row, other in pairs]
         single.append([each, by_package(lines, "WL-OA")[each].shape[1], *means, *gains])
     known = {count: f"{LEARNED}: {count}" for count in CURVE} | {len(PACKAGES["train"]): LEARNED}
+    known = {count: row for count, row in known.items() if any(each["row"] == row for each in lines)}
     several = [[count, cell(lines, row), difference(lines, row, packages)] for count, row in known.items()]
     heads = [" - ".join(pair) for pair in pairs]
     write_tables(
