@@ -144,7 +144,7 @@ def _manifest(settings: Embed, opened: Opened, size: int) -> dict[str, Any]:
     suffix = ".parquet" if settings.shards == "parquet" else ""
     stops = [*starts[1:], n]
     return {
-        "encoder": f"{settings.encoder} {_digest(opened.model.state_dict())}",
+        "encoder": _digest(opened.model.state_dict()),
         "dataset": {"name": opened.dataset.name, **opened.dataset.fingerprint()},
         "columns": opened.width,
         "role": settings.role,

@@ -185,8 +185,9 @@ def _contradictions(config: Config) -> Iterator[str]:
     kind, listed = config.positives, config.positives not in ("views", "group")
     if config.targets is not None and not listed:
         yield "`targets` needs the pairs of queries and targets; pass a table of their ids as `positives`."
-    for name in ("batch_by", "hard_negatives") if kind == "views" else ():
-        if getattr(config, name):
+    given = {"batch_by": config.batch_by, "hard_negatives": config.hard_negatives, "pair_share": config.pair_share < 1}
+    for name in given if kind == "views" else ():
+        if given[name]:
             yield f"`{name}` needs pairs; pass --positives group or a table of pairs."
     if config.towers == "separate" and not listed:
         yield "`towers` separate needs queries and targets; pass a table of their ids as `positives`."
@@ -197,8 +198,8 @@ def _contradictions(config: Config) -> Iterator[str]:
     if kind == "views":
         return
     for name, unused in (("singles", config.singles == "views"), ("shuffle_window", config.shuffle_window is not None)):
-        if unused and (listed or config.batch_by or config.hard_negatives):
-            yield f"`{name}` has no effect on listed pairs, `batch_by` and `hard_negatives`; leave it out."
+        if unused and (listed or config.batch_by or config.hard_negatives or "labels" in known.tensors):
+            yield f"`{name}` has no effect on listed pairs, `batch_by`, `hard_negatives` and supcon; leave it out."
     if methods.facts(method).get("rows") == "nodes":
         yield f"`positives` {kind} pairs whole graphs, but method {method} contrasts nodes; use two_views."
     elif methods.facts(method).get("pairs") == "no":

@@ -133,6 +133,8 @@ class GraphDataset(InMemoryDataset):
         """Id of each row, `[n]` of int64 or of Python strings: the attribute `id` of the graphs; else its index."""
         own = self._data.get("id") if self.rows == "graphs" else None
         n = len(self) if self.rows == "graphs" else self.num_rows
+        if isinstance(own, Tensor) and own.dtype == torch.long and own.shape == (n,) and self._indices is None:
+            return own.numpy()
         values = own.tolist() if isinstance(own, Tensor) and own.dim() == 1 else own
         if isinstance(values, list):
             values = [each.item() if isinstance(each, np.integer) else each for each in values]

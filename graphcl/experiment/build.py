@@ -282,7 +282,11 @@ def pairs_of(config: Config, dataset: Any) -> Relation | None:
     Groups become the list of all their pairs if a setting needs a list.
     """
     relation: Relation | None = getattr(dataset, "relation", None)  # a list of graphs has none
-    if relation is None and config.positives == "group" and (config.batch_by or config.hard_negatives):
+    if (
+        relation is None
+        and config.positives == "group"
+        and (config.batch_by or config.hard_negatives or _takes_labels(config))
+    ):
         return relation_of_groups(dataset.groups)
     return relation
 

@@ -131,8 +131,9 @@ def calibrated(
         found = cast(TwoTowers, calibrate(model, queries))
         found.target = calibrate(model.target, batches(dataset.targets or dataset, "target"))
         return found
-    targets = () if dataset.targets is None else batches(dataset.targets, "target")
-    return calibrate(model, itertools.chain(queries, targets))
+    if dataset.targets is None:
+        return calibrate(model, queries)
+    return calibrate(model, itertools.chain(queries, batches(dataset.targets, "target")))
 
 
 def score_rows(config: Config, dataset: GraphDataset, rows: Mapping[str, Row], seed: int, context: Context) -> Scores:

@@ -101,21 +101,17 @@ class ListedPairs(EpochBatches):
         order, number = order[~lost], number[~lost]
         pairs = order.split(torch.bincount(number, minlength=len(bounds) - 1).tolist())
         negatives = self._negatives(order, number, len(pairs))
-        rank, ranks = self.shard
-        weight, self.current, self.ids = self.relation.weight, [], []
-        self.weights = None if weight is None else []
+        (rank, ranks), kept = self.shard, []
         for each, others in zip(pairs, negatives, strict=True):
-            size = len(each) // ranks
-            if size < 2:
-                continue
-            own = each[rank * size : (rank + 1) * size]
-            queries = self.relation.query[own]
-            self.ids.append(queries if self._several else self.relation.component[queries])
-            self.current.append((queries, torch.cat([self.relation.target[own], others])))
-            if self.weights is not None and weight is not None:
-                self.weights.append(weight[own])
-        if not self.current:
+            if (size := len(each) // ranks) >= 2:
+                kept.append((each[rank * size : (rank + 1) * size], others))
+        if not kept:
             raise InputError("no batch has two pairs per rank that share no positive; list more pairs of other graphs.")
+        relation, queries = self.relation, [self.relation.query[own] for own, _ in kept]
+        targets = [torch.cat([relation.target[own], others]) for own, others in kept]
+        self.current = [*zip(queries, targets, strict=True)]
+        self.ids = queries if self._several else [relation.component[each] for each in queries]
+        self.weights = None if relation.weight is None else [relation.weight[own] for own, _ in kept]
         return self.current
 
     def _order(self) -> Tensor:
@@ -124,9 +120,8 @@ class ListedPairs(EpochBatches):
         if not self._several:
             return order
         query = self.relation.query[order]
-        first = torch.full((self.relation.num_queries,), len(order))
-        first.scatter_reduce_(0, query, torch.arange(len(order)), "amin")
-        return order[first[query].argsort(stable=True)]
+        place = torch.zeros(self.relation.num_queries, dtype=torch.long).index_copy_(0, query, torch.arange(len(order)))
+        return order[place[query].argsort(stable=True)]
 
     def _by_place(self, place: Tensor) -> Tensor:
         """Return a random order of the pairs, in blocks of one place; batches of full blocks are shuffled."""

@@ -82,7 +82,7 @@ class ResidentLoader:
             raise InputError(f"this data set cannot be held on the device: {reason}; use PyG's DataLoader.")
         self.batch_sampler = batch_sampler or EpochBatches(len(dataset), batch_size, shuffle, generator)
         check_sampler(self.batch_sampler, dataset)
-        self._targets = None if targets is None else ResidentLoader(targets, device=device)
+        self.targets = None if targets is None else ResidentLoader(targets, device=device)
         data, slices, self._num_nodes = _collated(dataset)
         self.device, self._class = torch.device(device), type(data)
         self._keeps_num_nodes = "num_nodes" in data._store
@@ -131,7 +131,7 @@ class ResidentLoader:
         """
         order = self.batch_sampler.draw() if order is None else order
         on_device = self.device.type == "cuda"
-        loaders = self, self.targets
+        loaders = self, self.targets or self
         parts: list[tuple[Tensor, ...]] = []
         graphs, size = 0, 0.0
         for number, batch in enumerate(order, start=1):
@@ -151,18 +151,13 @@ class ResidentLoader:
         """Return the size of the graphs: in bytes on a GPU, in nodes and edges on the CPU."""
         return sum(width * int((start[graphs + 1] - start[graphs]).sum()) for start, width in self._widths)
 
-    @property
-    def targets(self) -> ResidentLoader:
-        """Loader of the second graphs of pairs."""
-        return self._targets or self
-
     def batch(self, graphs: Tensor | tuple[Tensor, Tensor]) -> Any:
         """Return a batch, on the loader's device, of the graphs with the indices `graphs [B]` (a CPU tensor).
 
         Of a pair of indices, return a pair of batches.
         """
         if isinstance(graphs, tuple):
-            return self.batch(graphs[0]), self.targets.batch(graphs[1])
+            return self.batch(graphs[0]), (self.targets or self).batch(graphs[1])
         # sizes are computed on the CPU, so no operation below waits for the device
         num_nodes = self._num_nodes[graphs]
         ptr = pointers(num_nodes)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch_geometric.data import Batch
 
 from graphcl.errors import InputError
@@ -43,35 +43,29 @@ class StreamingLoader:
             raise InputError(f"`ahead` must be at least 1, got {ahead}.")
         if loader.device.type != "cpu":
             raise InputError(f"`loader` must be on the CPU, got {loader.device}.")
-        self._loader, self.device, self.ahead = loader, torch.device(device), ahead
+        self.resident, self.device, self.ahead = loader, torch.device(device), ahead
         self.batch_sampler = loader.batch_sampler
+        self._cutter, targets = copy(loader), copy(loader.targets)
+        self._cutter.targets = targets
+        for each in filter(None, (self._cutter, targets)):
+            each.expands = self.device.type != "cuda"  # else on the device, so that fewer bytes are sent
 
     def __len__(self) -> int:
         return len(self.batch_sampler)
 
     def __iter__(self) -> Iterator[Any]:
         order = self.batch_sampler.draw()  # not in the thread, which would use the generator at any time
-        return (batch for batch, _ in self._moved((self._loader.batch(graphs), []) for graphs in order))
+        return (batch for batch, _ in self._moved((self._cutter.batch(graphs), []) for graphs in order))
 
     def chunks(self, least: int = 1024) -> Iterator[tuple[Any, list[int]]]:
         """Yield the batches of a new epoch in chunks, see `ResidentLoader.chunks`."""
-        return self._moved(self._loader.chunks(least, self.batch_sampler.draw()))
-
-    @property
-    def targets(self) -> StreamingLoader:
-        """Loader of the second graphs of pairs."""
-        return StreamingLoader(self._loader.targets, self.device)
-
-    def batch(self, graphs: Tensor) -> Batch:
-        """Return a batch of the graphs with the indices `graphs [B]`, not prepared ahead."""
-        return self._loader.batch(graphs).to(self.device)
+        return self._moved(self._cutter.chunks(least, self.batch_sampler.draw()))
 
     def _moved(self, cut: Iterator[tuple[Any, list[int]]]) -> Iterator[tuple[Any, list[int]]]:
         if self.device.type != "cuda":
             yield from ahead_of(cut, self.ahead)
             return
         side = torch.cuda.Stream(self.device)
-        self._loader.expands = False  # on the device instead, so that fewer bytes are sent
 
         def sent() -> Iterator[tuple[Any, list[int], torch.cuda.Event]]:
             for batch, sizes in cut:

@@ -19,6 +19,7 @@ from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.sparse import with_projector
 from graphcl.sparse.rows import SparseRows
 from graphcl.system.progress import progress
+from graphcl.system.rows import Rows
 from graphcl.training.checkpoint import Checkpoints
 from graphcl.training.epoch import Epoch
 from graphcl.training.settings import TrainingSettings
@@ -95,26 +96,28 @@ def embed(model: nn.Module, loader: Iterable[Batch]) -> tuple[Any, Tensor | None
         loader: batches of graphs, not shuffled; rows are returned in the same order.
 
     Returns:
-        h `[n, H]` in float32 and labels y `[n]` (None if the graphs have none, or no tensor), both on the CPU. Of a
-        sparse encoder, h is a `graphcl.sparse.rows.SparseRows`.
+        h `[n, H]` in float32 and labels y `[n]` (None if the graphs have none, or no tensor), both on the CPU. If h has
+        more than 64 MB, it is mapped from an unlinked temporary file. Of a sparse encoder, h is a
+        `graphcl.sparse.rows.SparseRows`.
 
     Raises:
         InputError: `loader` gave no batch, a batch has no node features, or an embedding is NaN or infinite.
     """
-    h, y = [], []
+    h, sparse, y, done = Rows(), list[SparseRows](), [], 0
     for part, batch in embed_batches(model, loader):
-        h.append(part.cpu())
+        if isinstance(part, SparseRows):
+            sparse.append(part.cpu())
+        elif len(bad := (~part.isfinite().all(dim=1)).nonzero()):
+            hint = "look for NaN or very large values in its features"
+            raise InputError(f"the embedding of graph {done + int(bad[0])} is NaN or infinite; {hint}.")
+        else:
+            h.append(part.cpu())
+        done += len(part)
         if isinstance(batch.get("y"), Tensor):
             y.append(batch.y.cpu())
-    if not h:
+    if not done:
         raise InputError("`loader` gave no batch; it must give all batches each time it is iterated.")
-    if isinstance(h[0], SparseRows):
-        return SparseRows.cat(h), torch.cat(y) if y else None
-    rows = torch.cat(h)
-    if len(bad := (~rows.isfinite().all(dim=1)).nonzero()):
-        hint = "look for NaN or very large values in its features"
-        raise InputError(f"the embedding of graph {int(bad[0])} is NaN or infinite; {hint}.")
-    return rows, torch.cat(y) if y else None
+    return SparseRows.cat(sparse) if sparse else h.joined(), torch.cat(y) if y else None
 
 
 @torch.no_grad()

@@ -301,9 +301,8 @@ def _one_column(config: Config, h: Tensor | SparseRows) -> str | None:
     """Return a warning if one column of `h [n, H]` holds nearly all variance, so that an unscaled SVM uses only it."""
     if isinstance(h, SparseRows):
         return None
-    ratio = float(max_variance_ratio(h))
     unscaled = not config.evaluation.scale and any(takes(name, "scale") for name in config.eval)
-    if ratio < _MAX_RATIO or h.size(1) < 8 or not unscaled:
+    if h.size(1) < 8 or not unscaled or (ratio := float(max_variance_ratio(h))) < _MAX_RATIO:
         return None
     return (
         f"one column holds {100 * ratio:.1f} % of the embedding's variance, so the SVM uses little else; "

@@ -101,7 +101,9 @@ class RunFolder:
         if isinstance(model, TwoTowers):
             self._target_weights[seed] = {key: value.cpu() for key, value in model.target.encoder.state_dict().items()}
         self._embeddings[seed] = (h.value if isinstance(h, SparseRows) else h).numpy()
-        arrays: dict[str, Any] = {"h": np.stack(list(self._embeddings.values())), "seeds": list(self._embeddings)}
+        rows = list(self._embeddings.values())
+        arrays: dict[str, Any] = {"h": rows[0][None] if len(rows) == 1 else np.stack(rows)}  # one needs no copy
+        arrays["seeds"] = list(self._embeddings)
         arrays |= id_arrays(ids)
         if isinstance(h, SparseRows):  # seeds differ in the values only
             arrays |= {"column": h.column.numpy(), "ptr": h.ptr.numpy()}
