@@ -7,7 +7,8 @@ ones count only if the first finds anything:
 1. `signal`: does the best row without training beat the majority class (or a random order)?
 2. `leak`: does it do so on the test graphs that have no copy in training? If not, and copies gain more, copies do it.
 3. `edges`, `features`: is it better than the best row on the graphs without edges, or with constant features?
-4. `beyond_sizes`: if neither, is it better than the best row that sees the sizes only?
+4. `beyond_sizes`: if neither, is it better than the best row that sees the sizes only? If not, does that row beat
+   chance (`sizes`)? If not, the graphs are too few to decide.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ KINDS = {
     "edges": "The edges carry the score; that features of the nodes add to them is not shown.",
     "both": "Edges and features both carry the score: without either, it falls.",
     "either": "Edges or features suffice: without one of the two no loss is shown, without both the score falls.",
+    "undecided": "Something tells {what}, but the graphs are too few to say whether edges, features or sizes.",
 }
 """Verdict -> its sentence."""
 OVER = {
@@ -124,7 +126,7 @@ def verdict(gains: Mapping[str, Interval]) -> str:
         return "leak"
     if adds("edges") or adds("features"):
         return "both" if adds("edges") and adds("features") else "edges" if adds("edges") else "features"
-    return "either" if adds("beyond_sizes") else "size"
+    return "either" if adds("beyond_sizes") else "size" if adds("sizes") else "undecided"
 
 
 def _with_leak(

@@ -16,7 +16,7 @@ import torch
 from graphcl.config import Config
 from graphcl.datasets.controls import CONTROLS, controlled
 from graphcl.datasets.dataset import GraphDataset
-from graphcl.diagnose.answers import AS_IS, Answers, answer, reads_smiles
+from graphcl.diagnose.answers import AS_IS, NONE, Answers, answer, reads_smiles
 from graphcl.diagnose.copies import Copies, count_copies
 from graphcl.diagnose.scored import Scored, Seeds
 from graphcl.errors import InputError
@@ -77,12 +77,15 @@ def diagnose(
     Args:
         config: settings of the trained row and of the evaluation; the first evaluator scores.
         dataset: the graphs.
-        rows: rows to score, see `graphcl.references`.
+        rows: rows to score, see `graphcl.references`; those without information are scored too.
         controls: controls to apply, keys of `graphcl.datasets.controls.CONTROLS`.
         most: largest number of graphs; of more with labels, as many are drawn at random.
         more: whether to score fewer graphs, and other widths and temperatures, too.
     """
     _check(config, dataset)
+    rows = list(dict.fromkeys([*NONE, *rows]))
+    for name in rows:
+        _ = references[name]  # raises if it is unknown, before any work
     total, device = len(dataset), setup_runtime(config)
     dataset = drawn(dataset, most)
     found = Diagnosis(dataset, total, count_copies(dataset))

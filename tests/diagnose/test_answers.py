@@ -82,7 +82,8 @@ def test_rows_that_read_smiles_count_for_training_only():
 def test_an_unknown_gain_counts_for_nothing():
     up, none = Interval(5, 1, 9), Interval(1, -3, 5)
     assert verdict({"signal": up, "edges": up}) == "edges"  # graphs without features of their own
-    assert verdict({"signal": up, "edges": none, "features": Interval(-5, -9, -1)}) == "size"
+    assert verdict({"signal": up, "edges": none, "features": Interval(-5, -9, -1)}) == "undecided"
+    assert verdict({"signal": up, "edges": none, "beyond_sizes": none, "sizes": up}) == "size"
     assert verdict({"signal": none, "edges": up, "features": up}) == "nothing"
     assert verdict({"signal": up, "edges": up, "without_copies": none}) == "edges"  # copies gain no more
 
