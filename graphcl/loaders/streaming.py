@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from typing import Any
 
 import torch
@@ -44,17 +45,19 @@ class StreamingLoader:
             raise InputError(f"`loader` must be on the CPU, got {loader.device}.")
         self.resident, self.device, self.ahead = loader, torch.device(device), ahead
         self.batch_sampler = loader.batch_sampler
+        self._cutter = copy(loader)
+        self._cutter.expands = self.device.type != "cuda"  # else on the device, so that fewer bytes are sent
 
     def __len__(self) -> int:
         return len(self.batch_sampler)
 
     def __iter__(self) -> Iterator[Any]:
         order = self.batch_sampler.draw()  # not in the thread, which would use the generator at any time
-        return (batch for batch, _ in self._moved((self.resident.batch(graphs), []) for graphs in order))
+        return (batch for batch, _ in self._moved((self._cutter.batch(graphs), []) for graphs in order))
 
     def chunks(self, least: int = 1024) -> Iterator[tuple[Any, list[int]]]:
         """Yield the batches of a new epoch in chunks, see `ResidentLoader.chunks`."""
-        return self._moved(self.resident.chunks(least, self.batch_sampler.draw()))
+        return self._moved(self._cutter.chunks(least, self.batch_sampler.draw()))
 
     def _moved(self, cut: Iterator[tuple[Any, list[int]]]) -> Iterator[tuple[Any, list[int]]]:
         if self.device.type != "cuda":
