@@ -74,7 +74,8 @@ def embed(settings: Embed) -> str:
 
         return embed_shards(settings)
     if suffix not in WRITERS:
-        raise InputError(f"`out` must end in .npz, .parquet or .csv, or in no suffix, got {settings.out!r}.")
+        shards = "without a suffix, it is a folder of shards"
+        raise InputError(f"`out` must end in .npz, .parquet or .csv, got {settings.out!r}; {shards}.")
     if settings.many:
         raise InputError(f"`workers` and `executor` write shards; give `out` no suffix, got {settings.out!r}.")
     out = new_file(settings.out, settings.force)

@@ -20,13 +20,15 @@ _NUMBERS = {"float16": 2, "float32": 4, "float64": 8, "uint8": 1, "int16": 2, "i
 _SIZES = {"code8": 1, "code16": 2, **_NUMBERS}
 """Kind of a block -> bytes of a code, or of a number."""
 _KINDS = {
-    torch.float32: ("float16", "float32"),
-    torch.float64: ("float16", "float32", "float64"),
+    torch.float32: ("uint8", "float16", "float32"),
+    torch.float64: ("uint8", "float16", "float32", "float64"),
     torch.int64: ("uint8", "int16", "int32", "int64"),
 }
 """Dtype of columns -> kinds that may hold their numbers, the smallest first."""
 _BITS = {torch.float32: (torch.int32, 0x3F800000), torch.float64: (torch.int64, 0x3FF0000000000000)}
 """Floating dtype -> integer dtype of its bits, and the bits of 1."""
+_MANY, _NARROW = 16, 8
+"""With more blocks of codes than `_MANY`, as of bags of words, those below this width are numbers: faster to expand."""
 ROWS = 2**16
 """Number of rows that are packed or expanded at a time, where all are not needed together."""
 Block = tuple[str, int]
@@ -147,15 +149,21 @@ def layout_of(x: Tensor, within: Layout | None = None) -> Layout | None:
                 continue
             before = kinds.index(kind) if kind in kinds else 0
             taken, size = None, kinds[max(before, least[j])]
-            if blocks and blocks[-1][0] == size and j > column:
-                blocks[-1] = (size, blocks[-1][1] + 1)
-            else:
-                blocks.append((size, 1))
+            blocks.append((size, 1))
         column += width
-    named = (
-        ("code8" if width < 256 else "code16", width) if kind == "code" else (kind, width) for kind, width in blocks
-    )
-    return Layout(x.dtype, tuple(named)) if x.size(1) < 2**16 else None
+    return Layout(x.dtype, _merged(blocks)) if x.size(1) < 2**16 else None
+
+
+def _merged(blocks: list[Block]) -> tuple[Block, ...]:
+    """Return the blocks with the size of each code, where neighbours of the same kind of number are one block."""
+    many, merged = sum(kind == "code" for kind, _ in blocks) > _MANY, list[Block]()
+    for kind, width in blocks:
+        if kind == "code":
+            kind = "uint8" if many and width < _NARROW else "code8" if width < 256 else "code16"
+        if merged and merged[-1][0] == kind and not kind.startswith("code"):
+            width += merged.pop()[1]
+        merged.append((kind, width))
+    return tuple(merged)
 
 
 class Compact(Tensor):

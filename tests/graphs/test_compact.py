@@ -35,6 +35,10 @@ def test_one_hot_blocks_and_numbers_are_split():
     wide = torch.eye(300).repeat(1, 2)
     assert layout_of(wide).blocks == (("code16", 300), ("code16", 300))
     assert torch.equal(Compact.of(wide).clone(), wide)
+    words = (torch.rand(50, 400, generator=torch.Generator().manual_seed(0)) < 0.1).float() * 7
+    words[:, :200] /= 7
+    assert layout_of(words).blocks == (("uint8", 400),)
+    assert torch.equal(Compact.of(words).clone(), words)
 
 
 @given(

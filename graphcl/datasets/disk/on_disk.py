@@ -201,13 +201,7 @@ def _attributes(path: Path, meta: Meta) -> tuple[Data, dict[str, Tensor]]:
         valid = cut.shape == (n + 1,) and cut.dtype == torch.long and cut[0] == 0 and bool((cut[1:] >= cut[:-1]).all())
         _need(valid, path / f"{key}.slices.npy", f"[{n + 1}] of int64, start at 0 and ascend, for {n} graphs", cut)
     for key, cut_as in meta.attributes.items():
-        value, cut = map_npy(path / f"{key}.npy"), cuts[cut_as]
-        if key in meta.compact:
-            layout = meta.compact[key].layout()
-            fits = value.dim() == 2 and value.dtype == torch.uint8 and value.size(1) == layout.row_bytes
-            rule = f"[rows, {layout.row_bytes}] of uint8, for fewer than 65,536 columns"
-            _need(fits and layout.width < 2**16, path / f"{key}.npy", rule, value)
-            value = Compact(value, layout)
+        value, cut = _map(path / f"{key}.npy", meta.compact.get(key)), cuts[cut_as]
         size = value.size(data.__cat_dim__(key, value) or 0) if value.dim() else -1
         _need(size == int(cut[-1]), path / f"{key}.npy", f"of {int(cut[-1])} entries, as {cut_as}.slices.npy", value)
         data[key], slices[key] = value, cut
@@ -254,6 +248,18 @@ def _benchmark(path: Path, meta: Meta, y: Tensor | None) -> Benchmark | None:
         valid = rows.dim() == 1 and rows.dtype == torch.long and bool(((rows >= 0) & (rows < n)).all())
         _need(valid, path / f"split.{part}.npy", f"graph indices, int64 in [0, {n})", rows)
     return Benchmark(split=split, **meta.benchmark.model_dump())
+
+
+def _map(file: Path, compact: CompactMeta | None) -> Tensor:
+    """Return a mapped attribute, whose file may hold compact columns."""
+    value = map_npy(file)
+    if compact is None:
+        return value
+    layout = compact.layout()
+    fits = value.dim() == 2 and value.dtype == torch.uint8 and value.size(1) == layout.row_bytes
+    rule = f"[rows, {layout.row_bytes}] of uint8, for fewer than 65,536 columns"
+    _need(fits and layout.width < 2**16, file, rule, value)
+    return Compact(value, layout)
 
 
 def _texts(value: Tensor, cut: Tensor, file: Path) -> list[str]:

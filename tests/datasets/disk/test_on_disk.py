@@ -19,6 +19,7 @@ from graphcl.experiment.seed import run_seed
 from graphcl.graphs.compact import Compact
 from graphcl.loaders.loader import make_loader
 from graphcl.loaders.resident import ResidentLoader
+from graphcl.loaders.streaming import _expanded
 from graphcl.run import main as run
 from tests.conftest import small_graphs
 from tests.datasets import graphs as any_graphs
@@ -256,7 +257,9 @@ def test_a_large_set_in_memory_is_compact_and_trains_the_same(tmp_path, monkeypa
     assert torch.equal(a, b)
     on_device = ResidentLoader(compact, 4)
     on_device.expands = False
-    assert isinstance(next(iter(on_device)).x, Compact)
+    batch = next(iter(on_device))
+    assert isinstance(batch.x, Compact)
+    assert_same_batch(_expanded(batch), next(iter(ResidentLoader(held, 4))))
 
 
 def test_runs_from_disk_and_from_memory_are_the_same(tmp_path, capsys, saved_graphs):
