@@ -190,6 +190,8 @@ def _contradictions(config: Config) -> Iterator[str]:
         yield "`towers` separate needs queries and targets; pass a table of their ids as `positives`."
     if config.towers == "separate" and config.init is not None:
         yield "`init` holds one encoder, and `towers` separate trains two; leave one of them out."
+    if config.keep_projector and (method == "infograph" or methods.facts(method).get("rows") == "nodes"):
+        yield f"`keep_projector` projects whole graphs, but method {method} contrasts nodes; leave it out."
     if kind == "views":
         return
     for name, unused in (("singles", config.singles == "views"), ("shuffle_window", config.shuffle_window is not None)):
