@@ -195,6 +195,8 @@ def _contradictions(config: Config) -> Iterator[str]:
         yield "`init` holds one encoder, and `towers` separate trains two; leave one of them out."
     if encoders.facts(config.encoder["name"]).get("rows") == "sparse":
         yield from _needed_by_sparse(config)
+    if config.keep_projector and (method == "infograph" or methods.facts(method).get("rows") == "nodes"):
+        yield f"`keep_projector` projects whole graphs, but method {method} contrasts nodes; leave it out."
     if kind == "views":
         return
     for name, unused in (("singles", config.singles == "views"), ("shuffle_window", config.shuffle_window is not None)):
