@@ -218,7 +218,7 @@ def _needed_by_sparse(config: Config) -> Iterator[str]:
     if config.positives == "views":
         yield f"`encoder` {name} needs pairs of graphs; pass --positives group or a table of pairs."
     for setting, only in (("projector", "none"), ("projection", None), ("towers", "shared"), ("micro_batch", None),
-                          ("hard_negatives", 0)):  # fmt: skip
+                          ("hard_negatives", 0), ("keep_projector", False)):  # fmt: skip
         if (value := getattr(config, setting)) != only:
             yield f"`{setting}` {value} does not fit encoder {name}, whose rows are sparse; leave it out."
     if "weight" not in losses.arguments(config.loss["name"]).tensors:
