@@ -3,7 +3,6 @@
 from functools import partial
 
 import numpy as np
-import pyarrow.parquet
 import pytest
 import scipy.sparse
 import torch
@@ -72,6 +71,7 @@ def test_the_folder_of_a_run_holds_encoders_and_rows(finished, graphs):
 
 
 def test_embed_writes_sparse_rows(finished, file, graphs, tmp_path, capsys):
+    parquet = pytest.importorskip("pyarrow.parquet")
     encoder = load_encoder(finished.folder)[0]
     h = rows_of(encoder, graphs)
     for name in ("h.npz", "h.parquet"):
@@ -81,7 +81,7 @@ def test_embed_writes_sparse_rows(finished, file, graphs, tmp_path, capsys):
     with np.load(tmp_path / "h.npz") as stored:
         np.testing.assert_array_equal(stored["column"], columns)
         assert stored["id"].tolist() == list(range(len(graphs)))
-    table = pyarrow.parquet.read_table(tmp_path / "h.parquet").to_pydict()
+    table = parquet.read_table(tmp_path / "h.parquet").to_pydict()
     assert table["indices"][7] == h[7:8].column.tolist()
     assert table["values"][7] == h[7:8].value.tolist()
     assert embed_main([str(finished.folder), "--dataset", file, "--out", str(tmp_path / "h.csv")]) == 2
@@ -168,6 +168,7 @@ def test_the_estimator_returns_a_sparse_matrix(estimator, graphs, tmp_path):
 
 
 def test_rows_of_invalid_graphs_are_empty():
+    pytest.importorskip("rdkit")
     smiles = ["CCO", "CCN", "CCCO", "CCCN", "c1ccccc1O", "c1ccccc1N", "CC(C)O", "CC(C)N"]
     fitted = GraphCL(encoder="wl_sparse", epochs=1, invalid="skip").fit(smiles, groups=[row // 2 for row in range(8)])
     h = fitted.transform(["CCO", "not a molecule", "CCN"])
