@@ -18,6 +18,7 @@ from torch_geometric.data import Data
 
 from graphcl import load_dataset, make_config
 from graphcl.diagnose.answers import AS_IS, untrained_best
+from graphcl.diagnose.answers import verdict as verdict_of
 from graphcl.diagnose.run import diagnose
 from graphcl.diagnose.scored import Scored, mean
 from graphcl.evaluate import FoldScores
@@ -97,7 +98,7 @@ def table(folders):
         line += [str(gains.get(name, "-")) for name in ("edges", "features", "training")]
         without = kept["scores"].get("best_without_copies")
         line += [f"{100 * kept['copies']['in_training']:.1f} %", "-" if without is None else f"{without:.1f}"]
-        lines.append([*map(str, line), kept["kind"]])
+        lines.append([*map(str, line), verdict_of(gains)])
     lines.insert(1, ["---"] * len(lines[0]))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

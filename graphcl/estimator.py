@@ -232,16 +232,16 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             raise InputError(f"{type(self.model_.encoder).__name__} gives dense rows; use `transform`.")
         return h
 
-    def explain(self, one: Any, other: Any, k: int = 10) -> list[Pattern]:
+    def explain(self, one: Any, other: Any, k: int = 10, min_depth: int = 0) -> list[Pattern]:
         """Return the k patterns that add most to the cosine of two graphs by the encoder `wl_sparse`.
 
-        `graphcl.report.patterns.pattern_figure` draws them.
+        `graphcl.report.patterns.pattern_figure` draws them. Patterns of a depth below `min_depth` are left out.
         """
         check_is_fitted(self)
         if not isinstance(self.model_, SparseModel):
             raise InputError(f"patterns need the encoder wl_sparse, got {type(self.model_.encoder).__name__}.")
         graphs = load_for(self.description_, [one, other], **self._molecules())
-        return explain(copy.deepcopy(self.model_.encoder).cpu(), graphs[0], graphs[1], k)
+        return explain(copy.deepcopy(self.model_.encoder).cpu(), graphs[0], graphs[1], k, min_depth)
 
     def _embedded(self, X: Any, role: Role) -> Any:
         """Return the embeddings of all graphs `X`, see `transform`."""
@@ -322,7 +322,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             random_state=seed,
         )
         model = with_projector(module)
-        if isinstance(module, Tower):
+        if isinstance(module, Tower) and description.target is not None:
             target: Any = read_encoder(path, seed, encoder, "target")[0]
             model = TwoTowers(module, target).eval()
         loaded.model_, loaded.description_ = model.to(pick_device(device)), description

@@ -7,7 +7,8 @@ ones count only if the first finds anything:
 1. `signal`: does the best row without training beat the majority class (or a random order)?
 2. `leak`: does it do so on the test graphs that have no copy in training? If not, and copies gain more, copies do it.
 3. `edges`, `features`: is it better than the best row on the graphs without edges, or with constant features?
-4. `beyond_sizes`: if neither, is it better than the best row that sees the sizes only?
+4. `beyond_sizes`: if neither, is it better than the best row that sees the sizes only? If not, does that row beat
+   chance (`sizes`)? If not, the graphs are too few to decide.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 from graphcl.diagnose.scored import Scored, Seeds, best, gain, mean
 from graphcl.evaluate.scores import Interval
 from graphcl.references.rows import is_trained
+from graphcl.registry import references
 
 AS_IS = "as they are"
 NONE = ("majority", "random")
@@ -32,6 +34,7 @@ KINDS = {
     "edges": "The edges carry the score; that features of the nodes add to them is not shown.",
     "both": "Edges and features both carry the score: without either, it falls.",
     "either": "Edges or features suffice: without one of the two no loss is shown, without both the score falls.",
+    "undecided": "Something tells {what}, but the graphs are too few to say whether edges, features or sizes.",
 }
 """Verdict -> its sentence."""
 OVER = {
@@ -63,13 +66,16 @@ class Answers:
     leak: float = 0.0
 
 
-def answer(table: Table, copied: np.ndarray | None = None, unit: np.ndarray | None = None) -> Answers:
+def answer(
+    table: Table, copied: np.ndarray | None = None, unit: np.ndarray | None = None, y: np.ndarray | None = None
+) -> Answers:
     """Return the answers of a table.
 
     Args:
         table: scores of all controls.
         copied: mask `[seeds, n]` of the test graphs that have a copy in training; None if that is not known.
         unit: unit of each graph `[n]`, see `graphcl.diagnose.scored.gain`.
+        y: class of each graph `[n]`, numbered from 0; None without classes.
     """
     rows, top = table[AS_IS], {name: untrained_best(rows) for name, rows in table.items()}
     none = next(rows[name] for name in NONE if name in rows)
@@ -78,18 +84,29 @@ def answer(table: Table, copied: np.ndarray | None = None, unit: np.ndarray | No
     if "sizes only" in top:
         gains["sizes"] = gain(top["sizes only"], none, unit)
     if "trained" in rows:
-        gains["training"] = gain(rows["trained"], top[AS_IS], unit)
+        gains["training"] = gain(rows["trained"], untrained_best(rows, every=True), unit)
+    if {"trained", "untrained"} <= rows.keys():
         gains["over_untrained"] = gain(rows["trained"], rows["untrained"], unit)
     scores = {"best": mean(top[AS_IS]), "none": mean(none)}
     found = Answers("", gains, scores)
     if copied is not None and copied.any():
-        found = _with_leak(found, top[AS_IS], none, copied, unit)
+        y = y if none[0].score.metric == "accuracy" else None
+        found = _with_leak(found, top[AS_IS], none, copied, unit, y)
     return replace(found, kind=verdict(found.gains))
 
 
-def untrained_best(rows: Mapping[str, Seeds]) -> list[Scored]:
-    """Return the scores of the best row without training, chosen by inner folds."""
-    return best({name: seeds for name, seeds in rows.items() if not is_trained(name)})
+def untrained_best(rows: Mapping[str, Seeds], every: bool = False) -> list[Scored]:
+    """Return the scores of the best row without training, chosen by inner folds.
+
+    Unless `every`, rows that read SMILES are left out, as no control changes them.
+    """
+    used = {name: seeds for name, seeds in rows.items() if not is_trained(name)}
+    return best({name: seeds for name, seeds in used.items() if every or not reads_smiles(name)})
+
+
+def reads_smiles(name: str) -> bool:
+    """Return whether a row reads the SMILES of molecules."""
+    return "smiles" in references.fact(name, "needs").split()
 
 
 def verdict(gains: Mapping[str, Interval]) -> str:
@@ -109,11 +126,17 @@ def verdict(gains: Mapping[str, Interval]) -> str:
         return "leak"
     if adds("edges") or adds("features"):
         return "both" if adds("edges") and adds("features") else "edges" if adds("edges") else "features"
-    return "either" if adds("beyond_sizes") else "size"
+    return "either" if adds("beyond_sizes") else "size" if adds("sizes") else "undecided"
 
 
-def _with_leak(found: Answers, top: Seeds, none: Seeds, copied: np.ndarray, unit: np.ndarray | None) -> Answers:
-    """Return the answers with the scores of the test graphs that have no copy in training."""
+def _with_leak(
+    found: Answers, top: Seeds, none: Seeds, copied: np.ndarray, unit: np.ndarray | None, y: np.ndarray | None
+) -> Answers:
+    """Return the answers with the scores of the test graphs that have no copy in training.
+
+    With classes, these are compared with the largest class among the same graphs: that of the training graphs can be
+    the smallest among them.
+    """
     tested = [np.concatenate(each.tested) for each in top]
     leak = float(np.mean([mask[rows].mean() for mask, rows in zip(copied, tested, strict=True)]))
     gains, scores, by_fold = dict(found.gains), dict(found.scores), list[list[Scored]]()
@@ -121,6 +144,8 @@ def _with_leak(found: Answers, top: Seeds, none: Seeds, copied: np.ndarray, unit
         rows, chance = ([each.only(mask) for each, mask in zip(seeds, masks, strict=True)] for seeds in (top, none))
         if not all(each.values for each in rows):
             return replace(found, leak=leak)
+        if y is not None:
+            chance = [_largest_class(each, y) for each in chance]
         by_fold.append([_minus(one, two) for one, two in zip(rows, chance, strict=True)])
         if name == "without_copies":
             gains[name] = gain(rows, chance, unit)
@@ -128,6 +153,14 @@ def _with_leak(found: Answers, top: Seeds, none: Seeds, copied: np.ndarray, unit
     if len({len(each.values) for seeds in by_fold for each in seeds} - {1}) == 1:
         gains["by_copies"] = gain(by_fold[0], by_fold[1], level=0.95)  # a second condition, for few test graphs
     return replace(found, gains=gains, scores=scores, leak=leak)
+
+
+def _largest_class(like: Scored, y: np.ndarray) -> Scored:
+    """Return the score of the most frequent class of the test graphs of `like`."""
+    value = np.bincount(y[np.concatenate(like.tested)]).argmax()
+    values = tuple((y[rows] == value).astype(float) for rows in like.tested)
+    means = tuple(100 * float(each.mean()) for each in values)
+    return replace(like, score=replace(like.score, accuracy=means), values=values)
 
 
 def _minus(one: Scored, two: Scored) -> Scored:

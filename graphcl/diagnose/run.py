@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,17 +16,17 @@ import torch
 from graphcl.config import Config
 from graphcl.datasets.controls import CONTROLS, controlled
 from graphcl.datasets.dataset import GraphDataset
-from graphcl.diagnose.answers import AS_IS, Answers, answer
+from graphcl.diagnose.answers import AS_IS, NONE, Answers, answer, reads_smiles
 from graphcl.diagnose.copies import Copies, count_copies
 from graphcl.diagnose.scored import Scored, Seeds
 from graphcl.errors import InputError
 from graphcl.evaluate import Kernel
 from graphcl.evaluate.needs import need_of, takes
-from graphcl.experiment.build import make_model, setup_runtime
+from graphcl.experiment.build import make_model, prepared, setup_runtime
 from graphcl.experiment.copies import with_copies
 from graphcl.experiment.parts import grouped_parts
 from graphcl.experiment.scoring import EMBED_BATCH, calibrated, is_scored, offered, score
-from graphcl.experiment.seed import run_seed
+from graphcl.experiment.seed import run_seed, trained_by
 from graphcl.loaders.loader import make_loader
 from graphcl.references.rows import Inputs, is_scored_by, is_trained
 from graphcl.registry import evaluators, references
@@ -77,12 +77,15 @@ def diagnose(
     Args:
         config: settings of the trained row and of the evaluation; the first evaluator scores.
         dataset: the graphs.
-        rows: rows to score, see `graphcl.references`.
+        rows: rows to score, see `graphcl.references`; those without information are scored too.
         controls: controls to apply, keys of `graphcl.datasets.controls.CONTROLS`.
         most: largest number of graphs; of more with labels, as many are drawn at random.
         more: whether to score fewer graphs, and other widths and temperatures, too.
     """
     _check(config, dataset)
+    rows = list(dict.fromkeys([*NONE, *rows]))
+    for name in rows:
+        _ = references[name]  # raises if it is unknown, before any work
     total, device = len(dataset), setup_runtime(config)
     dataset = drawn(dataset, most)
     found = Diagnosis(dataset, total, count_copies(dataset))
@@ -106,18 +109,19 @@ def diagnose(
             return dict(by_row)
 
         for name, make in changed.items():
-            used = [row for row in rows if name != "sizes only" or row not in ENCODERS]
+            used = [row for row in rows if name == AS_IS or not reads_smiles(row)]
+            used = [row for row in used if name != "sizes only" or row not in ENCODERS]
             found.table[name] = scored(config, name, make, used)
         for count, subset in subsets:
             found.curve[count] = scored(config, f"{count} graphs", subset, rows)
         for name, other in settings.items():
             found.settings[name] = scored(other, name, changed[AS_IS], ["trained"])["trained"]
-    parts = grouped_parts(dataset) if "groups" in offered(dataset) else None
-    unit = None if parts is None else _units(dataset)
+    parts = _parts(config, dataset)
+    train, unit = (None, None) if parts is None else (parts["train"], _units(dataset))
     top = next(iter(found.table[AS_IS].values()))
-    train = None if parts is None else parts["train"]
-    copied = [found.copies.in_training(each.tested, train) for each in top]
-    found.answers = answer(found.table, np.array(copied) if all(each.tested for each in top) else None, unit)
+    copied = np.array([found.copies.in_training(each.tested, train) for each in top])
+    y = np.asarray(dataset.y).reshape(-1) if dataset.labelled else None
+    found.answers = answer(found.table, copied, unit, y)
     return found
 
 
@@ -128,22 +132,22 @@ def score_rows(
     evaluator = config.eval[0]
     task = evaluators.fact(evaluator, "task")
     model = make_model(config, dataset, seed).to(device)
-    graphs = make_loader(dataset, EMBED_BATCH, device=device)
-    whole = with_copies(config, dataset, graphs, seed, device)
-    calibrate = functools.partial(calibrated, config, dataset, model, seed)
-    parts = grouped_parts(dataset) if need_of(evaluator, dataset.rows, offered(dataset)) == "groups" else None
-    inputs = Inputs(dataset, whole, model, calibrate, parts, config.max_degree)
-    met = {*inputs.has(), "search", "predict", "groups", "trained"}
-    found = {}
+    seen, parts = prepared(config, dataset, model), _parts(config, dataset)
+    whole = with_copies(config, seen, make_loader(seen, EMBED_BATCH, device=device), seed, device)
+    calibrate = functools.partial(calibrated, config, seen, model, seed)
+    inputs = Inputs(seen, whole, model, calibrate, parts, config.max_degree)
+    has, found = {*inputs.has(), task, "trained"}, {}
     for name in names:
-        # kernels are rows of a search by default, as they take long; here they are scored on folds too
-        fits = is_scored_by(name, task) or name in ("wl", "wl_oa")
-        if not fits or not met.issuperset(references.fact(name, "needs").split()):
+        # in runs, these are rows of a search only, as kernels take long; here they are scored on folds too
+        extra = {"search", "groups"} if name in ("bag", "wl", "wl_oa") else set[str]()
+        needs = references.fact(name, "needs").split()
+        if not (extra or is_scored_by(name, task)) or not (has | extra).issuperset(needs):
             continue
-        if is_trained(name):
-            row: Any = run_seed(config, dataset, seed, device, rows=()).h
-        else:
-            row = references[name](inputs)
+        if is_trained(name) and inputs.trained is None:
+            h = run_seed(config, dataset, seed, device, rows=()).h
+            other = functools.partial(trained_by, config=config, dataset=dataset, seed=seed, device=device)
+            inputs = dataclasses.replace(inputs, trained=h, train_other=other)
+        row: Any = references[name](inputs)
         if isinstance(row, Kernel) and parts is None:  # an SVM is fitted for each setting
             row = dataclasses.replace(row, settings=row.settings[::2])
         tested: list[tuple[np.ndarray, np.ndarray]] = []
@@ -205,6 +209,12 @@ def _units(dataset: GraphDataset) -> np.ndarray:
     assert group is not None
     numbers = group.numpy()
     return np.where(numbers >= 0, numbers, numbers.max() + 1 + np.arange(len(numbers)))
+
+
+def _parts(config: Config, dataset: GraphDataset) -> Mapping[str, np.ndarray] | None:
+    """Return the parts of the split by group; None if the first evaluator scores folds."""
+    groups = need_of(config.eval[0], dataset.rows, offered(dataset)) == "groups"
+    return grouped_parts(dataset) if groups else None
 
 
 @contextmanager

@@ -70,7 +70,8 @@ def copies_line(found: Diagnosis) -> str:
         scores = answers.scores
         if "best_without_copies" in scores:
             text += f". Without these, the best row without training scores {scores['best_without_copies']:.1f}"
-            text += f" (with them {scores['best']:.1f}), and {none_label(found)} {scores['none_without_copies']:.1f}"
+            text += f" (with them {scores['best']:.1f}), and {none_label(found)} of these "
+            text += f"{scores['none_without_copies']:.1f}"
     if copies.conflicting:
         text += f". {100 * copies.conflicting:.1f} % have a copy of another class"
         text += f", so no function of the graphs exceeds {copies.ceiling:.1f} % on all of them"

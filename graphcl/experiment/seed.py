@@ -127,7 +127,7 @@ def run_seed(
     if part is not dataset:
         h, y = embed(model, graphs)
     context.on_embeddings("after", method, graphs, h)
-    scores = scored.score(of_scored, lambda name: _trained_by(name, config, part, seed, device))
+    scores = scored.score(of_scored, lambda name: trained_by(name, config, part, seed, device))
     context.on_scores(scores)
     if dataset.targets is not None:  # without the labels of the targets
         y = dataset._data.get("y")
@@ -158,7 +158,7 @@ def _hard_negatives(
     return mine
 
 
-def _trained_by(name: str, config: Config, dataset: GraphDataset, seed: int, device: torch.device) -> Tensor:
+def trained_by(name: str, config: Config, dataset: GraphDataset, seed: int, device: torch.device) -> Tensor:
     """Return the embeddings by another encoder that is trained with the settings of a run."""
     spec = complete_spec({"name": name}, encoders)
     other = config.model_copy(update={"encoder": spec, "target_encoder": spec, "init": None})

@@ -45,8 +45,10 @@ class StreamingLoader:
             raise InputError(f"`loader` must be on the CPU, got {loader.device}.")
         self.resident, self.device, self.ahead = loader, torch.device(device), ahead
         self.batch_sampler = loader.batch_sampler
-        self._cutter = copy(loader)
-        self._cutter.expands = self.device.type != "cuda"  # else on the device, so that fewer bytes are sent
+        self._cutter, targets = copy(loader), copy(loader.targets)
+        self._cutter.targets = targets
+        for each in filter(None, (self._cutter, targets)):
+            each.expands = self.device.type != "cuda"  # else on the device, so that fewer bytes are sent
 
     def __len__(self) -> int:
         return len(self.batch_sampler)

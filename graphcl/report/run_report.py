@@ -33,10 +33,12 @@ from graphcl.report.figures import (
     metric_label,
     similarities,
 )
+from graphcl.report.patterns import pattern_figure, weights_figure
 from graphcl.report.run_files import EDGES, Run, read_run
 from graphcl.report.style import MUTED, TRAINED, UNTRAINED, style
 from graphcl.report.summary import deviation, mean_rank, protocol_line, unit
 from graphcl.report.svg import inline
+from graphcl.sparse.explain import load_patterns
 from graphcl.system.files import write_text
 
 _MEASURES = {
@@ -90,6 +92,7 @@ def report(run: Run) -> str:
         curves=_curves(run.metrics),
         maps=_maps(run),
         cosines=_cosines(run.snapshots),
+        patterns=_patterns(run.snapshots),
         times=", ".join(f"{stage} {value:.2f} s" for stage, value in run.result.get("seconds", {}).items()),
         changed=[(key, value, default) for key, value, default in settings if default is not None],
         unchanged=[(key, value) for key, value, default in settings if default is None],
@@ -243,6 +246,23 @@ def _cosines(snapshots: Mapping[str, Mapping[str, np.ndarray]]) -> Section:
         "figures": figures,
         "graphs": int(next(iter(counts.values()))["positive"].sum()),
         "labelled": labelled,
+    }
+
+
+def _patterns(snapshots: Mapping[str, Mapping[str, np.ndarray]]) -> Section:
+    arrays = {
+        name.removeprefix("patterns_"): values
+        for name, values in snapshots.get("after", {}).items()
+        if name.startswith("patterns_")
+    }
+    if not arrays:
+        return None
+    frequency, weight = arrays["frequency"], arrays["weight"]
+    label = f"weights of {len(weight)} patterns, {weight.min():.2f} to {weight.max():.2f}"
+    heaviest = load_patterns(arrays)
+    return {
+        "figures": [(label, weights_figure(frequency, weight, arrays["depth"]))],
+        "heaviest": [(f"the {len(heaviest)} heaviest patterns", pattern_figure(heaviest))],
     }
 
 

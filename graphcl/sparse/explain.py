@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,10 +40,11 @@ class Pattern:
 
 
 @torch.no_grad()
-def explain(encoder: WLSparse, one: Data, other: Data, k: int = 10) -> list[Pattern]:
+def explain(encoder: WLSparse, one: Data, other: Data, k: int = 10, min_depth: int = 0) -> list[Pattern]:
     """Return the k shared patterns of two graphs that add most to the cosine of their rows.
 
-    The shares of all shared patterns sum to 1. An example is from the first graph.
+    The shares of all shared patterns sum to 1. An example is from the first graph. Patterns of a depth below
+    `min_depth` are left out.
 
     Example:
         >>> ring = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
@@ -62,8 +63,9 @@ def explain(encoder: WLSparse, one: Data, other: Data, k: int = 10) -> list[Patt
     share = product.new_zeros(len(found.colour)).index_add(0, of[first][both], product)
     in_other = torch.zeros(len(found.colour), dtype=torch.long)
     in_other[of[first][both]] = found.count[of[second][order[place[both]]]]
-    best = share.argsort(descending=True, stable=True)[:k]
     total = float(product.sum())
+    share[found.depth < min_depth] = 0
+    best = share.argsort(descending=True, stable=True)[:k]
     return [
         _pattern(encoder, batch, found, at, float(share[at]) / total, (int(found.count[at]), int(in_other[at])))
         for at in best[share[best] > 0].tolist()
@@ -127,3 +129,46 @@ def ball(edge_index: Tensor, node: int, depth: int, both: bool = False) -> tuple
     edges = [[place[end] for end in ends] for ends in edge_index[:, seen].tolist()]
     kept = edge_index.new_tensor([*known])
     return kept, edge_index.new_tensor(edges).reshape(2, -1), edge_index.new_tensor([*known.values()])
+
+
+@torch.no_grad()
+def survey(encoder: WLSparse, batches: Iterable[Batch], k: int = 12) -> dict[str, np.ndarray]:
+    """Return arrays of the weight, frequency and depth of an encoder's patterns, and of its k heaviest ones.
+
+    The arrays `weight`, `frequency` and `depth [K]` have one entry for each pattern that training saw in two groups or
+    more; `load_patterns` reads the others. Without such patterns in the batches, there are no arrays.
+    """
+    batches, rows = [*batches], []
+    for batch in batches:
+        found = _patterns(encoder, batch)
+        columns = encoder.pattern_weights(found), encoder.frequencies_of(found), found.depth
+        kept = torch.from_numpy(np.unique(found.colour.numpy(), return_index=True)[1])
+        rows.append([each[kept].numpy() for each in (found.colour, *columns)])
+    colour, weight, frequency, depth = (np.concatenate(each) for each in zip(*rows, strict=True))
+    first = np.unique(colour, return_index=True)[1]
+    first = first[frequency[first] > 0]
+    if not len(first):
+        return {}
+    table = {"weight": weight[first], "frequency": frequency[first], "depth": depth[first]}
+    return {**table, **_packed(heaviest(encoder, batches, k))}
+
+
+def _packed(patterns: list[Pattern]) -> dict[str, np.ndarray]:
+    cat = {name: [getattr(each, name).numpy() for each in patterns] for name in ("x", "edge_index", "distance")}
+    figures = [[each.weight, each.frequency, each.nodes[0], each.depth] for each in patterns]
+    return {
+        "sizes": np.array([[len(each.x), each.edge_index.size(1)] for each in patterns]).reshape(-1, 2),
+        "of_each": np.array(figures),
+        **{f"ball_{name}": np.concatenate(values, -1 if name == "edge_index" else 0) for name, values in cat.items()},
+    }
+
+
+def load_patterns(arrays: Mapping[str, np.ndarray]) -> list[Pattern]:
+    """Return the heaviest patterns from the arrays of `survey`."""
+    nodes, edges = (np.cumsum(each)[:-1] for each in arrays["sizes"].T)
+    x, distance = (np.split(arrays[f"ball_{name}"], nodes) for name in ("x", "distance"))
+    ends = np.split(arrays["ball_edge_index"], edges, axis=1)
+    return [
+        Pattern(float(weight), int(frequency), 0.0, (int(count),), int(depth), *map(torch.from_numpy, ball))
+        for (weight, frequency, count, depth), *ball in zip(arrays["of_each"], x, ends, distance, strict=True)
+    ]

@@ -66,13 +66,24 @@ def test_copies_carry_a_score_that_is_chance_without_them():
     assert (answers.kind, answers.leak) == ("leak", 0.6)
     assert answers.scores["best_without_copies"] == pytest.approx(100 * (0.5 + 0.25) / 2)
     assert answers.scores["none_without_copies"] == 50
+    y = (np.arange(FOLDS * SIZE) % SIZE < 18).astype(int)  # class 1 for three of four graphs without a copy
+    assert answer(found, copied, y=y).scores["none_without_copies"] == 75
     assert answer(found, ~np.ones_like(copied)).kind == "both"  # as no graph has a copy
+
+
+def test_rows_that_read_smiles_count_for_training_only():
+    found = table(as_is=0.8, edges=0.5, features=0.8)
+    found[AS_IS] |= {"ecfp4": seeds(0.95), "trained": seeds(0.8)}
+    answers = answer(found)
+    assert (answers.kind, answers.scores["best"]) == ("edges", pytest.approx(80))
+    assert answers.gains["training"].mean == pytest.approx(-15)
 
 
 def test_an_unknown_gain_counts_for_nothing():
     up, none = Interval(5, 1, 9), Interval(1, -3, 5)
     assert verdict({"signal": up, "edges": up}) == "edges"  # graphs without features of their own
-    assert verdict({"signal": up, "edges": none, "features": Interval(-5, -9, -1)}) == "size"
+    assert verdict({"signal": up, "edges": none, "features": Interval(-5, -9, -1)}) == "undecided"
+    assert verdict({"signal": up, "edges": none, "beyond_sizes": none, "sizes": up}) == "size"
     assert verdict({"signal": none, "edges": up, "features": up}) == "nothing"
     assert verdict({"signal": up, "edges": up, "without_copies": none}) == "edges"  # copies gain no more
 

@@ -29,7 +29,7 @@ def test_planted_sets_get_their_verdict(kind):
 def test_controls_that_change_nothing_are_left_out():
     config = make_config({"seeds": [0], "epochs": 1, "evaluation": {"inner_folds": 2}})
     dataset = load_dataset(small_graphs(n=100), features="constant")
-    found = diagnose(config, dataset, ["majority", "statistics"], ["no edges", "constant features", "sizes only"])
+    found = diagnose(config, dataset, ["statistics"], ["no edges", "constant features", "sizes only"])
     assert [*found.table] == [AS_IS, "no edges", "sizes only"]
     assert found.unchanged == ("constant features",)
     assert found.answers.kind == "edges"
@@ -48,5 +48,7 @@ def test_what_cannot_be_diagnosed():
     nodes = load_dataset("sbm-400", nodes=True)
     with pytest.raises(InputError, match=r"^diagnose takes whole graphs, but sbm-400 is one graph"):
         diagnose(make_config({"method": "grace"}), nodes, ["majority"])
+    with pytest.raises(InputError, match=r"^unknown row 'statistic'; did you mean statistics"):
+        diagnose(make_config({}), load_dataset(small_graphs()), ["statistic"])
     with pytest.raises(InputError, match=r"pass one of knn, logreg, retrieval, svm as --eval\.$"):
         diagnose(make_config({"eval": ["instance"]}), load_dataset(small_graphs()), ["majority"])

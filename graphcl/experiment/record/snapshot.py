@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +21,9 @@ from graphcl.loaders.loader import make_loader
 from graphcl.losses.engine.dense import off_diagonal
 from graphcl.losses.engine.unit import normalize
 from graphcl.methods import Method
+from graphcl.models.contrastive import ContrastiveModel
 from graphcl.report.run_files import EDGES
+from graphcl.sparse.explain import survey
 from graphcl.sparse.rows import SparseRows
 from graphcl.training.epoch import graph_ids
 
@@ -90,9 +93,17 @@ def report_arrays(
     loader = make_loader(dataset, device=device, like=like, batch_sampler=sampler)
     found = snapshot(method, loader, *make_augmentations(config), views)
     if isinstance(h, SparseRows):
-        return found
+        return {**found, **_patterns(method.model, dataset)}
     points, shares = principal_plane(h.numpy()[plot_indices(h.size(0))])
     return {**found, "map": points.astype(np.float32), "shares": shares}
+
+
+def _patterns(model: ContrastiveModel, dataset: GraphDataset) -> Arrays:
+    """Return the arrays of the patterns of a sparse encoder, see `survey`; none before training."""
+    encoder: Any = copy.deepcopy(model.encoder).cpu()
+    if not bool(encoder.b.any()):  # nothing was trained
+        return {}
+    return {f"patterns_{name}": each for name, each in survey(encoder, make_loader(dataset, 1024)).items()}
 
 
 def _measure(z1: Tensor, z2: Tensor, y: Tensor | None) -> Arrays:
