@@ -124,15 +124,21 @@ class Opened(NamedTuple):
         import torch
         from torch import Tensor
 
+        from graphcl.datasets.disk.on_disk import MappedDataset
         from graphcl.experiment.build import restricted
         from graphcl.loaders.loader import make_loader
         from graphcl.training.loop import embed_batches
 
-        dataset = self.dataset
-        loader: Iterable[Batch] = make_loader(dataset, self.batch_size, device=self.device)
-        done, ids = 0, dataset.ids
-        if graphs is not None:
-            loader, done = restricted(loader, torch.arange(graphs.start, graphs.stop)), graphs.start
+        dataset, done = self.dataset, 0
+        loader: Iterable[Batch]
+        if graphs is not None and isinstance(dataset, MappedDataset):  # a part costs nothing that grows with all graphs
+            part = dataset[graphs.start : graphs.stop]
+            loader = make_loader(part, self.batch_size, device=self.device)
+            ids = part.ids if "id" in dataset._data else np.arange(graphs.start, graphs.stop)
+        else:
+            loader, ids = make_loader(dataset, self.batch_size, device=self.device), dataset.ids
+            if graphs is not None:
+                loader, done = restricted(loader, torch.arange(graphs.start, graphs.stop)), graphs.start
         classes = None if dataset.classes is None else np.array(dataset.classes.tolist())  # an .npz holds no objects
         for h, batch in embed_batches(self.model, loader):
             n, y = len(h), batch.get("y")

@@ -133,8 +133,12 @@ class GraphDataset(InMemoryDataset):
         """Id of each row, `[n]` of int64 or of Python strings: the attribute `id` of the graphs; else its index."""
         own = self._data.get("id") if self.rows == "graphs" else None
         n = len(self) if self.rows == "graphs" else self.num_rows
-        if isinstance(own, Tensor) and own.dtype == torch.long and own.shape == (n,) and self._indices is None:
-            return own.numpy()
+        rows = range(n) if self._indices is None else self._indices
+        if isinstance(own, Tensor) and own.dtype == torch.long and isinstance(rows, range) and rows.step == 1:
+            one_each = own.shape == (len((self.slices or {}).get("id", ())) - 1,)
+            found = own[rows.start : rows.stop].numpy() if one_each else np.empty(0)
+            if len(found) == n:  # without a list of as many objects
+                return found
         values = own.tolist() if isinstance(own, Tensor) and own.dim() == 1 else own
         if isinstance(values, list):
             values = [each.item() if isinstance(each, np.integer) else each for each in values]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import os
+from contextlib import suppress
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of glibc's malloc.h
 
@@ -22,6 +23,12 @@ def keep_freed_memory(max_bytes: int = 2**30) -> bool:
     except (AttributeError, OSError, TypeError):
         return False
     return bool(mallopt(_MMAP_THRESHOLD, max_bytes)) and bool(mallopt(_TRIM_THRESHOLD, max_bytes))
+
+
+def release_freed_memory() -> None:
+    """Return freed memory to the system now, where the C library can, before a stage that allocates other sizes."""
+    with suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def total_memory() -> float:

@@ -40,6 +40,7 @@ from graphcl.report.card import card
 from graphcl.report.summary import environment, protocol, score_lines, unit
 from graphcl.sparse.rows import SparseRows
 from graphcl.system.files import write_text, write_whole
+from graphcl.system.memory import release_freed_memory
 from graphcl.system.signals import Stop
 from graphcl.training.checkpoint import Checkpoints
 from graphcl.training.diagnostics import max_variance_ratio
@@ -209,6 +210,7 @@ class _RunContext(Context):
 
     def on_embeddings(self, when: str, method: Method, whole: Iterable[Batch], h: Tensor | None) -> None:
         super().on_embeddings(when, method, whole, h)
+        release_freed_memory()
         config = self.output.config
         if config.report and self.seed == config.seeds[0] and h is not None and (when == "before" or config.trains):
             found = report_arrays(config, self.output.dataset, method, h, self.seed, whole)
@@ -224,6 +226,7 @@ class _RunContext(Context):
         self._bar = TrainingBar(seed, self.output.config, stop)
         with stop.deferred(), self._bar, super().training(method, seed, device):
             yield
+        release_freed_memory()
 
     def on_step(self, training: Training) -> None:
         self._bar.step(training)
@@ -240,6 +243,7 @@ class _RunContext(Context):
 
     def on_scores(self, scores: Scores) -> None:
         super().on_scores(scores)
+        release_freed_memory()
         for name, rows in scores.items():
             means = ", ".join(f"{row} {score.mean:.2f}" for row, score in rows.items())
             print(f"seed {self.seed}: {means} {unit(next(iter(rows.values())).metric)} ({name})")
