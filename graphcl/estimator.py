@@ -322,7 +322,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             random_state=seed,
         )
         model = with_projector(module)
-        if isinstance(module, Tower):
+        if isinstance(module, Tower) and description.target is not None:
             target: Any = read_encoder(path, seed, encoder, "target")[0]
             model = TwoTowers(module, target).eval()
         loaded.model_, loaded.description_ = model.to(pick_device(device)), description

@@ -161,7 +161,8 @@ def test_the_options_in_the_text_exist():
         if f"  {key.split('.')[0]} " not in text:
             assert re.search(rf"{key}\b", programs), f"no program has {key}"
         elif values and key not in ("--config", "--import"):
-            of_pairs = key in ("--towers", "--targets", "--batch-by", "--hard-negatives")
+            of_pairs = key in ("--towers", "--targets", "--batch-by", "--hard-negatives", "--pair-share")
+            of_pairs |= "supcon" in values
             RUN.parse([key, *values, *NEW_RUN * (key == "--resume"), *["--positives", "pairs.csv"] * of_pairs])
 
 

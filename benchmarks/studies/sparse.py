@@ -105,7 +105,7 @@ def weights_of(parts, seed, packages=None):
     known = part.package.unique()
     used = torch.isin(part.package, known[torch.randperm(len(known), generator=draw)[:packages]])
     encoder = WLSparse(part.graphs[0].num_features, DEPTH)
-    encoder.fit(map(part.loader.batch, used.nonzero().flatten().split(256)), part.group[used])
+    encoder.fit(part.loader, part.group.where(used, -1))
     optimiser, best = torch.optim.Adam(encoder.parameters(), lr=RATE), (-1.0, None)
     old = (used & (part.release == 0)).nonzero().flatten()
     for _ in range(EPOCHS):

@@ -195,6 +195,8 @@ def _contradictions(config: Config) -> Iterator[str]:
         yield "`init` holds one encoder, and `towers` separate trains two; leave one of them out."
     if encoders.facts(config.encoder["name"]).get("rows") == "sparse":
         yield from _needed_by_sparse(config)
+    if config.keep_projector and (method == "infograph" or methods.facts(method).get("rows") == "nodes"):
+        yield f"`keep_projector` projects whole graphs, but method {method} contrasts nodes; leave it out."
     if kind == "views":
         return
     for name, unused in (("singles", config.singles == "views"), ("shuffle_window", config.shuffle_window is not None)):
@@ -216,7 +218,7 @@ def _needed_by_sparse(config: Config) -> Iterator[str]:
     if config.positives == "views":
         yield f"`encoder` {name} needs pairs of graphs; pass --positives group or a table of pairs."
     for setting, only in (("projector", "none"), ("projection", None), ("towers", "shared"), ("micro_batch", None),
-                          ("hard_negatives", 0)):  # fmt: skip
+                          ("hard_negatives", 0), ("keep_projector", False)):  # fmt: skip
         if (value := getattr(config, setting)) != only:
             yield f"`{setting}` {value} does not fit encoder {name}, whose rows are sparse; leave it out."
     if "weight" not in losses.arguments(config.loss["name"]).tensors:

@@ -122,6 +122,8 @@ class Contrast(Settings):
     """width of the projection; default: the encoder's"""
     projector: Annotated[ProjectorName, Field(title="NAME")] = "mlp"
     """the projector: mlp, elu (GRACE's), linear (one layer), residual (InfoGraph's) or none"""
+    keep_projector: bool = False
+    """the embeddings are the projections, which the loss compares; always so with separate towers"""
     loss: Annotated[Named, Field(title="NAME")] = {"name": "auto"}
     """the loss; auto: the method's usual loss, else infonce"""
     method: Annotated[Named, Field(title="NAME")] = {"name": "auto"}

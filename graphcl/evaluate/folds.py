@@ -178,7 +178,9 @@ def embedding(h: Tensor | np.ndarray, sparse: bool = False) -> Any:
 
     With `sparse`, a sparse matrix of SciPy is returned as a `csr_array`.
     """
-    if sparse and hasattr(h, "tocsr"):
+    if hasattr(h, "tocsr"):
+        if not sparse:
+            raise InputTypeError("`h` must be dense, got a sparse matrix; use knn, retrieval, or svm without `scale`.")
         from scipy.sparse import csr_array
 
         return csr_array(h, dtype=np.float64)

@@ -97,14 +97,20 @@ def make_model(
         made = [_encoder(spec, each, encoder) for spec, each in zip(specs, both, strict=True)]
         with seeded(seed):
             query, target = (make() for make in made)
-            width = config.projection or int(query.out_channels)  # type: ignore[arg-type]
-            return TwoTowers(Tower(query, width, config.projector), Tower(target, width, config.projector))
+            first = Tower(query, config.projection, config.projector)
+            return TwoTowers(first, Tower(target, first.out_channels, config.projector))
     make = _encoder(config.encoder, dataset, encoder)
     with seeded(seed):
-        model = model_of(make(), dataset.rows, config.projection, config.projector)
+        module, projection, projector = make(), config.projection, config.projector
+        if config.keep_projector:
+            module = module if isinstance(module, Tower) else Tower(module, projection, projector)
+            projection, projector = None, "none"
+        model = model_of(module, dataset.rows, projection, projector)
     if config.init is not None and trained:
         initial, _ = read_encoder(config.init, encoder=encoder)
-        model.encoder.load_state_dict(initial.state_dict())
+        if isinstance(model.encoder, Tower) != isinstance(initial, Tower):  # only one has a projector
+            module, initial = (each.encoder if isinstance(each, Tower) else each for each in (module, initial))
+        module.load_state_dict(initial.state_dict())
     return model
 
 

@@ -21,14 +21,15 @@ class Tower(nn.Module):
 
     Args:
         encoder: module that returns embeddings `[B, H]` and has the attribute `out_channels`, H.
-        projection: D, width of the projections.
+        projection: D, width of the projections; default: H.
         projector: form of the projector, see `make_projector`.
     """
 
-    def __init__(self, encoder: nn.Module, projection: int, projector: ProjectorName = "mlp") -> None:
+    def __init__(self, encoder: nn.Module, projection: int | None = None, projector: ProjectorName = "mlp") -> None:
         super().__init__()
-        self.encoder, self.out_channels = encoder, projection
-        self.projector = make_projector(int(encoder.out_channels), projection, projector)  # type: ignore[arg-type]
+        width = int(encoder.out_channels)  # type: ignore[arg-type]
+        self.encoder, self.out_channels = encoder, projection or width
+        self.projector = make_projector(width, self.out_channels, projector)
         self._optional = [name for name in ("size", "edge_attr", "edge_weight") if accepts(encoder, name)]
         self.supports_edge_attr, self.supports_edge_weight = (
             each in self._optional for each in ("edge_attr", "edge_weight")

@@ -20,6 +20,7 @@ from graphcl.experiment.build import make_model, training_sampler
 from graphcl.experiment.parts import grouped_parts, training_graphs
 from graphcl.experiment.run_config import run
 from graphcl.experiment.scoring import calibrated
+from graphcl.models.towers import Tower
 from tests.datasets.graphs import one_line
 from tests.experiment.test_resume import Killed, after_epoch, killed_in_a_line
 
@@ -171,6 +172,36 @@ def test_initial_weights_are_those_of_the_file(tmp_path):
     assert all(torch.allclose(before[name], again.model_.encoder.state_dict()[name], atol=1e-6) for name in weights)
 
 
+def test_a_kept_projector_makes_the_embeddings_and_is_saved(tmp_path):
+    graphs = synthetic_pairs(num_groups=12)
+    common = {"positives": "group", "epochs": 1, "batch_size": 8, "lr": 1e-12}
+    model = GraphCL(keep_projector=True, projection=5, **common).fit(graphs)
+    tower, batch = model.model_.encoder, Batch.from_data_list(graphs)
+    h = tower.encoder(batch.x, batch.edge_index, batch.batch).detach()
+    rows = model.transform(graphs)
+    np.testing.assert_allclose(rows, tower.projector(h).detach(), atol=1e-5)
+    torch.testing.assert_close(model.model_(batch), model.model_.encode(batch))  # the loss compares the embeddings
+    model.save(tmp_path / "kept.pt")
+    np.testing.assert_array_equal(GraphCL.load(tmp_path / "kept.pt").transform(graphs), rows)
+    GraphCL(**common).fit(graphs).save(tmp_path / "bare.pt")
+    for file, keep in (("kept", True), ("kept", False), ("bare", True)):
+        start, _ = load_encoder(tmp_path / f"{file}.pt")
+        config = make_config({"keep_projector": keep, "projection": 5, "init": str(tmp_path / f"{file}.pt")})
+        assert_close_weights(start, make_model(config, load_dataset(graphs)).encoder)
+    assert_close_weights(
+        load_encoder(tmp_path / "kept.pt")[0], model.set_params(warm_start=True).fit(graphs).model_.encoder
+    )
+
+
+def assert_close_weights(one, two):
+    """Compare the encoders, and the projectors if both are kept."""
+    if isinstance(one, Tower) != isinstance(two, Tower):
+        one, two = (each.encoder if isinstance(each, Tower) else each for each in (one, two))
+    for (name, weight), (other, found) in zip(one.named_parameters(), two.named_parameters(), strict=True):
+        assert name == other
+        torch.testing.assert_close(weight, found, atol=1e-6, rtol=0)
+
+
 def test_the_estimator_has_roles(files, tmp_path):
     sets = {kind: [graph(number, kind) for number in range(N)] for kind in "qt"}
     pairs = [(f"q{i}", f"t{i}") for i in range(N)]
@@ -212,6 +243,7 @@ def test_settings_that_contradict_each_other(files):
         ({"towers": "separate"}, "`towers` separate needs queries and targets"),
         ({"batch_by": "project"}, "`batch_by` needs pairs"),
         ({"pair_share": 0.5}, "`pair_share` needs pairs"),
+        ({"keep_projector": True, "method": "infograph"}, "`keep_projector` projects whole graphs"),
         ({**files, "hard_negatives": 2, "method": "moco"}, "`hard_negatives` are keys of the loss"),
         (lone, "`targets` needs the pairs"),
     ):

@@ -1,5 +1,7 @@
 """Test the encoder `wl_sparse` in a run, the estimator, files of encoders and of embeddings, and the evaluators."""
 
+from functools import partial
+
 import numpy as np
 import pyarrow.parquet
 import pytest
@@ -12,7 +14,7 @@ from torch_geometric.data import Batch, InMemoryDataset
 from graphcl import ContrastiveModel, GraphCL, InputError, load_dataset, load_encoder, make_config, run
 from graphcl.commands.embed import main as embed_main
 from graphcl.datasets.synthetic import synthetic_pairs
-from graphcl.evaluate import knn, retrieval, svm
+from graphcl.evaluate import knn, logreg, retrieval, svm
 from graphcl.experiment.build import make_method, make_model, try_settings
 from graphcl.experiment.parts import grouped_parts
 from graphcl.loaders.resident import ResidentLoader
@@ -97,7 +99,7 @@ def test_every_pairwise_loss_trains_it(graphs):
     data = load_dataset(graphs)
     known = {name: losses.arguments(name) for name in losses if losses.facts(name)["repels"] == "yes"}
     of_pairs = {name: of for name, of in known.items() if {"weight", "ids"} <= {*of.tensors}}
-    trained = [name for name, of in of_pairs.items() if of.defaults.get("negatives") != "queue"] + ["tuplet"]
+    trained = [name for name, of in of_pairs.items() if of.defaults.get("negatives") != "queue"] + ["tuplet", "supcon"]
     assert len(trained) > 15
     for name in trained:
         config = make_config({**SETTINGS, "loss": name, "method": "two_views", "epochs": 1})
@@ -203,5 +205,8 @@ def test_evaluators_score_a_sparse_matrix_as_a_dense_one(graphs, estimator):
         search = GridSearchCV(SVC(), {"C": [0.1, 1.0, 10.0]}, cv=inner).fit(h[train], y[train])
         wanted.append(100 * search.score(h[held], y[held]))
     assert svm(h, y, grid=(0.1, 1.0, 10.0), **options).accuracy == pytest.approx(tuple(wanted))
+    for scored in (logreg, partial(svm, scale=True)):
+        with pytest.raises(InputError, match="`h` must be dense, got a sparse matrix; use knn, retrieval, or svm"):
+            scored(h, y, **options)
     constant = scipy.sparse.csr_matrix(np.ones((len(y), 2)))
     assert svm(constant, y, **options).accuracy == svm(constant.toarray(), y, **options).accuracy
