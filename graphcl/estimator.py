@@ -29,10 +29,13 @@ from graphcl.experiment.build import describe, pick_device, try_settings, warn_o
 from graphcl.experiment.encoder_input import load_for
 from graphcl.experiment.seed import run_seed
 from graphcl.loaders.loader import make_loader
-from graphcl.models.contrastive import ContrastiveModel, with_projector
+from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.interface import OwnEncoder, takes_categories
 from graphcl.models.saved import installed_encoders, read_encoder, read_saved, save_encoder
+from graphcl.models.sparse import SparseModel, with_projector
 from graphcl.models.towers import Role, Tower, TwoTowers
+from graphcl.sparse.explain import Pattern, explain
+from graphcl.sparse.rows import SparseRows
 from graphcl.system.files import new_file, write_whole
 from graphcl.system.threads import one_thread
 from graphcl.training.loop import embed
@@ -69,7 +72,8 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Scikit-learn transformer that trains a graph encoder by contrastive learning and embeds graphs with it.
 
     `fit` trains as `python -m graphcl.run` does: the same settings and seed give the same embeddings. `transform`
-    returns a float32 array `[n, H]`, where H is the encoder's `out_channels`. In a pipeline, put a `StandardScaler`
+    returns a float32 array `[n, H]`, where H is the encoder's `out_channels`; of the encoder `wl_sparse`, a sparse
+    matrix. In a pipeline, put a `StandardScaler`
     between this transformer and a classifier.
 
     `X` can be anything that `load_dataset` accepts: a PyG data set, a list of `Data` or networkx graphs, SMILES or
@@ -203,11 +207,44 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self.n_features_in_ = dataset.num_features
         return self
 
-    def transform(self, X: Any, role: Role = "query") -> np.ndarray:
+    def transform(self, X: Any, role: Role = "query") -> Any:
         """Return the embeddings `[n, H]` of the graphs `X`; of an invalid one, NaN if `invalid` is "skip".
 
-        With `towers="separate"`, `role` is "query" or "target".
+        With `towers="separate"`, `role` is "query" or "target". Of the encoder `wl_sparse`, the result is a
+        `scipy.sparse.csr_matrix` whose columns are those of the training graphs; other columns of `X` are left out, as
+        words that a `CountVectorizer` does not know. The row of an invalid graph is empty.
         """
+        h = self._embedded(X, role)
+        if isinstance(h, SparseRows):
+            from scipy.sparse import csr_matrix
+
+            encoder: Any = self.model_.encoder
+            return csr_matrix(h.scipy(encoder.column.cpu().numpy())[0])
+        return h
+
+    def sparse_rows(self, X: Any) -> SparseRows:
+        """Return the embeddings of the graphs `X` by the encoder `wl_sparse`, with all of their columns.
+
+        `graphcl.sparse.index.SparseIndex` searches them.
+        """
+        h = self._embedded(X, "query")
+        if not isinstance(h, SparseRows):
+            raise InputError(f"{type(self.model_.encoder).__name__} gives dense rows; use `transform`.")
+        return h
+
+    def explain(self, one: Any, other: Any, k: int = 10, min_depth: int = 0) -> list[Pattern]:
+        """Return the k patterns that add most to the cosine of two graphs by the encoder `wl_sparse`.
+
+        `graphcl.report.patterns.pattern_figure` draws them. Patterns of a depth below `min_depth` are left out.
+        """
+        check_is_fitted(self)
+        if not isinstance(self.model_, SparseModel):
+            raise InputError(f"patterns need the encoder wl_sparse, got {type(self.model_.encoder).__name__}.")
+        graphs = load_for(self.description_, [one, other], **self._molecules())
+        return explain(copy.deepcopy(self.model_.encoder).cpu(), graphs[0], graphs[1], k, min_depth)
+
+    def _embedded(self, X: Any, role: Role) -> Any:
+        """Return the embeddings of all graphs `X`, see `transform`."""
         check_is_fitted(self)
         if role not in get_args(Role):
             raise InputError(f"`role` must be 'query' or 'target', got {shown(role)}.")
@@ -219,12 +256,16 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             with one_thread():
                 dataset = load_for(description, X, **self._molecules())
         except NoGraphLeftError as error:
+            if model.sparse:
+                return SparseRows.empty(len(error.invalid))
             return np.full((len(error.invalid), model.width), np.nan, dtype=np.float32)
         device = next(model.parameters()).device
         with one_thread(len(dataset) < _FEW):
             h, _ = embed(model, make_loader(dataset, 1024, device=device))
         if not dataset.invalid or isinstance(X, GraphDataset):
-            return h.numpy()
+            return h if model.sparse else h.numpy()
+        if model.sparse:
+            return h.spread(kept_rows(len(h), dataset.invalid), len(h) + len(dataset.invalid))
         rows = np.full((len(h) + len(dataset.invalid), h.size(1)), np.nan, dtype=np.float32)
         rows[kept_rows(len(h), dataset.invalid)] = h
         return rows
@@ -340,11 +381,13 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             raise InputTypeError(f"`random_state` must be {wanted}, got {shown(self.random_state)}.") from None
 
     def _config(self, seed: int, X: Any, groups: Any = None, pairs: Any = None) -> Config:
-        values = {name: to_python(getattr(self, name)) for name in ("loss", "method", "standardise", *_SETTINGS)}
+        values = {name: to_python(getattr(self, name)) for name in ("loss", "method", "standardise")}
+        given = {name: to_python(getattr(self, name)) for name in _SETTINGS}  # an encoder may imply others
+        values |= {name: value for name, value in given.items() if value != getattr(_RUN, name)}
         if groups is not None:
             values["positives"] = "group"
         if pairs is not None:
-            values["positives"] = "pairs"
+            values |= {"positives": "pairs", "eval": _RUN.eval}  # `retrieval` would hold pairs out
         views = {"first": to_python(self.first), "second": to_python(self.second)}
         values["views"] = {key: value for key, value in views.items() if value is not None}
         if isinstance(self.encoder, str | dict):

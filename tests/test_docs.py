@@ -15,6 +15,7 @@ import yaml
 import graphcl
 from graphcl import augment, datasets, evaluate, losses, methods, registry
 from graphcl.commands import sweep
+from graphcl.commands.diagnose import COMMAND as DIAGNOSE
 from graphcl.commands.run import COMMAND as RUN
 from graphcl.commands.sweep import COMMAND as SWEEP
 from graphcl.errors import InputError
@@ -62,12 +63,12 @@ def own_names():
 
 @pytest.fixture(scope="module")
 def synthetic():
-    return graphcl.load_dataset("synthetic")
+    return graphcl.load_dataset("synthetic")[::3]
 
 
 @pytest.fixture
 def quick(monkeypatch, synthetic):
-    """Load the data set "synthetic" only once for all pages, and use fewer folds in `svm`."""
+    """Use a third of the data set "synthetic", loaded once for all pages, and fewer folds in `svm`."""
     load = graphcl.load_dataset
 
     def known(source, **others):
@@ -153,14 +154,15 @@ def test_a_wrong_command_fails(parse):
 
 def test_the_options_in_the_text_exist():
     """Options of `graphcl.run` are parsed with their values; other options must occur in the package's source."""
-    programs = SWEEP.help() + "".join(each.read_text() for each in (ROOT / "graphcl").rglob("*.py"))
+    programs = SWEEP.help() + DIAGNOSE.help() + "".join(each.read_text() for each in (ROOT / "graphcl").rglob("*.py"))
     text = RUN.help(True)
     for option in (option for page in PAGES for option in options(page)):
         key, *values = shlex.split(option)
         if f"  {key.split('.')[0]} " not in text:
             assert re.search(rf"{key}\b", programs), f"no program has {key}"
         elif values and key not in ("--config", "--import"):
-            of_pairs = key in ("--towers", "--targets", "--batch-by", "--hard-negatives")
+            of_pairs = key in ("--towers", "--targets", "--batch-by", "--hard-negatives", "--pair-share")
+            of_pairs |= "supcon" in values
             RUN.parse([key, *values, *NEW_RUN * (key == "--resume"), *["--positives", "pairs.csv"] * of_pairs])
 
 

@@ -52,6 +52,7 @@ def run(monkeypatch, tmp_path):
         ("lightning_module.py", "", "gain", 1, 5),
         ("moco.py", "", "gain", 1, 5),
         ("pairs.py", "", "gain", 1, 15),
+        ("weekly.py", "", "gain", 1, 3),
         ("pyg_transform.py", "", "gain", 1, 2),
         ("compare_losses.py", "", r"([+-][\d.]+) ±", 4, 5),
         ("gpu_experiment.py", "--epochs 1 --seeds 1", r"\(([+-][\d.]+)\)", 4, 0),

@@ -11,10 +11,10 @@ from graphcl.evaluate import ogb
 from graphcl.experiment import encoder_input
 from graphcl.experiment.build import try_settings
 from graphcl.run import main
-from graphcl.sweep.markdown import to_markdown
 from graphcl.sweep.plan import make_plan
 from graphcl.sweep.run_cells import run_cell
 from graphcl.sweep.table import make_table
+from graphcl.sweep.write import to_markdown
 from tests.datasets.ogb_files import files_of, make_molecules, write_archive
 from tests.methods.small import OF_GRAPHS, spec
 

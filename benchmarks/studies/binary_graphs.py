@@ -1,21 +1,25 @@
 """Control-flow graphs of functions in wheels of PyPI for x86-64 and aarch64, paired by symbol; for binary_functions.py.
 
+`python benchmarks/studies/binary_graphs.py FOLDER` writes them as files for the command line.
+
 A node is a basic block: the instructions from one jump target, or from behind a jump, to the next. Edges are jumps to a
 fixed address in the function, and falls through. Jumps through a table have no edges.
 """
 
+import argparse
 import re
 import subprocess
 import sys
 import zipfile
 from collections import Counter
 from io import BytesIO
+from pathlib import Path
 
 import capstone
 import numpy as np
 import torch
 from elftools.elf.elffile import ELFFile
-from torch_geometric.data import Data
+from torch_geometric.data import Data, InMemoryDataset
 
 PROJECTS = {
     "train": {
@@ -220,3 +224,32 @@ def load(cache):
         torch.save(([(each.x, each.edge_index) for each in graphs], projects), file)
     graphs, projects = torch.load(file, weights_only=True)
     return [Data(x=x, edge_index=edges) for x, edges in graphs], projects
+
+
+def write(cache, folder):
+    """Write the functions as `x86-64.pt` and `aarch64.pt`, each with its own mnemonics, and `binaries.csv` of pairs."""
+    graphs, projects = load(cache)
+    part = {project: part for part, some in PROJECTS.items() for project in some}
+    ids = [f"{project}-{number}" for number, project in enumerate(projects)]
+    for side, machine in enumerate(MACHINES):
+        first = len(KINDS) + side * (WORDS + 1)
+        columns = torch.tensor([*range(len(KINDS)), *range(first, first + WORDS + 1)])
+        for graph, name, project in zip(graphs[side::2], ids, projects, strict=True):
+            graph.x = graph.x[:, columns].float().log1p()
+            graph.id, graph.project, graph.part = name, project, part[project]
+        InMemoryDataset.save(graphs[side::2], folder / f"{machine}.pt")
+    (folder / "binaries.csv").write_text("query,target\n" + "".join(f"{each},{each}\n" for each in ids))
+
+
+def main():
+    """Write the data sets of the study into a folder."""
+    parser = argparse.ArgumentParser(prog="python benchmarks/studies/binary_graphs.py")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--cache", type=Path, default=Path.home() / ".cache/graphcl/binary_functions")
+    given = parser.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    write(given.cache, given.folder)
+
+
+if __name__ == "__main__":
+    main()

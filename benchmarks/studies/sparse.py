@@ -105,7 +105,7 @@ def weights_of(parts, seed, packages=None):
     known = part.package.unique()
     used = torch.isin(part.package, known[torch.randperm(len(known), generator=draw)[:packages]])
     encoder = WLSparse(part.graphs[0].num_features, DEPTH)
-    encoder.fit(colours(part, encoder, used.nonzero().flatten()))
+    encoder.fit(part.loader, part.group.where(used, -1))
     optimiser, best = torch.optim.Adam(encoder.parameters(), lr=RATE), (-1.0, None)
     old = (used & (part.release == 0)).nonzero().flatten()
     for _ in range(EPOCHS):
@@ -120,13 +120,6 @@ def weights_of(parts, seed, packages=None):
         best = max(best, (found, copy.deepcopy(encoder.state_dict())), key=lambda each: each[0])
     encoder.load_state_dict(best[1])
     return encoder
-
-
-def colours(part, encoder, graphs):
-    """Yield the colours of the nodes of some graphs, and the group of each node."""
-    for some in graphs.split(256):
-        batch = part.loader.batch(some)
-        yield encoder.colours(batch.x, batch.edge_index), part.group[some][batch.batch]
 
 
 def of_one_package(graphs, package, draw):
@@ -211,9 +204,10 @@ def by_package(lines, row, name="mrr"):
 
 
 def cell(lines, row, name="mrr"):
-    """Return the mean over packages of a figure in Markdown, with its deviation over seeds."""
+    """Return the mean over packages of a figure, its deviation over seeds, and their number if it is not three."""
     seeds = np.mean([each.mean(1) for each in by_package(lines, row, name).values()], axis=0)
-    return f"{seeds.mean():.1f}" + f" ± {seeds.std():.1f}" * (len(seeds) > 1)
+    number = f" ({len(seeds)})" * (len(seeds) != 3 and row not in {each for each, *_ in without_training()})
+    return f"{seeds.mean():.1f}" + f" ± {seeds.std():.1f}" * (len(seeds) > 1) + number
 
 
 def difference(lines, row, packages, other="WL-OA", name="mrr"):
@@ -242,6 +236,7 @@ def write(lines, docs):
         gains = [difference(lines, row, [each], other) for row, other in pairs]
         single.append([each, by_package(lines, "WL-OA")[each].shape[1], *means, *gains])
     known = {count: f"{LEARNED}: {count}" for count in CURVE} | {len(PACKAGES["train"]): LEARNED}
+    known = {count: row for count, row in known.items() if any(each["row"] == row for each in lines)}
     several = [[count, cell(lines, row), difference(lines, row, packages)] for count, row in known.items()]
     heads = [" - ".join(pair) for pair in pairs]
     write_tables(

@@ -17,9 +17,9 @@ from graphcl.report.style import panels, style
 from graphcl.report.svg import to_svg
 from graphcl.sweep import make_plan, make_table, sweep
 from graphcl.sweep.folder import read_records
-from graphcl.sweep.markdown import to_markdown
 from graphcl.sweep.progress import progress
 from graphcl.sweep.table import scores_of
+from graphcl.sweep.write import to_markdown
 
 DOCS = Path(__file__).parents[2] / "docs" / "studies"
 SETS = (

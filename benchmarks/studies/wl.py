@@ -11,7 +11,6 @@ and depth 1 gives degrees. Folds and values of C are those of `graphcl.evaluate.
 import json
 import sys
 import time
-from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -21,9 +20,7 @@ from study import SETS, TEN_SEEDS, markdown, options, write_tables
 from torch_geometric.data import Batch
 
 from graphcl.datasets import load_dataset
-from graphcl.evaluate import FoldScores
-from graphcl.evaluate.folds import C_GRID, make_folds
-from graphcl.evaluate.graphs.svm import kernel_accuracies, sorted_by_class
+from graphcl.evaluate import FoldScores, Kernel, svm
 from graphcl.graphs.wl import histogram, refine, unary
 from graphcl.report.summary import environment
 from graphcl.system.files import read_json, write_text
@@ -53,20 +50,11 @@ def kernels(histograms, kind):
     return found
 
 
-def evaluate(by_depth, y, seed, folds=10, inner_folds=5):
-    """Return the fold scores of one seed; `chosen` holds pairs (depth, C)."""
-    data = make_folds(np.arange(len(y))[:, None], y, seed, folds, inner_folds, workers=1)
-
-    def accuracies(part, candidates):
-        part = sorted_by_class(part, data.labels)
-        rows, train = np.concatenate(part), part[0]
-        found = []
-        for depth, group in groupby(candidates, lambda pair: pair[0]):
-            kernel = by_depth[depth][np.ix_(rows, train)].astype(float)
-            found += kernel_accuracies(kernel, data.labels, part, [c for _, c in group])
-        return found
-
-    return data.scores([(depth, c) for depth in range(len(by_depth)) for c in C_GRID], accuracies)
+def evaluate(by_depth, y, seed):
+    """Return the fold scores of one seed; `chosen` holds depths."""
+    tables = [torch.from_numpy(each) for each in by_depth]
+    kernel = Kernel(lambda depth, train: lambda one, two: tables[depth][one][:, two], range(len(tables)), len(y))
+    return svm(kernel, y, seed=seed, workers=1)
 
 
 def run(name, given):

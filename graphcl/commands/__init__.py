@@ -6,6 +6,7 @@ What needs PyTorch is imported in the functions that use it, so that help texts 
 COMMANDS = {
     "run": "train an encoder by contrastive learning, embed the data set, score the embedding",
     "sweep": "run settings x data sets x seeds in parallel and make tables",
+    "diagnose": "answer what carries a score: edges, features, sizes, copies or training",
     "embed": "embed graphs with a trained encoder",
     "transfer": "probe or fine-tune a trained encoder on another data set",
     "show": "redraw the report of a run",

@@ -25,10 +25,10 @@ from graphcl.system.optional import optional
 if TYPE_CHECKING:
     import pyarrow
     import torch
-    from torch import nn
     from torch_geometric.data import Batch
 
     from graphcl.datasets.dataset import GraphDataset
+    from graphcl.models.contrastive import ContrastiveModel
 
 
 class Embed(Workers, Hardware, Place, Table, Imports):
@@ -40,7 +40,8 @@ class Embed(Workers, Hardware, Place, Table, Imports):
     dataset: DatasetName
     out: Annotated[str, Field(title="FILE")]
     """new file: .npz with h [n, H], id [n] and y if the graphs have labels; or .csv, or .parquet, with the columns id,
-    y, h0, h1, ... (pip install "graphcl[parquet]"). Without a suffix: a folder of shards, by `workers` or torchrun; the
+    y, h0, h1, ... (pip install "graphcl[parquet]"). Sparse rows: .npz for scipy.sparse.load_npz, or .parquet with
+    indices and values. Without a suffix: a folder of shards, by `workers` or torchrun; the
     same command continues it"""
     shards: Annotated[Literal["parquet", "npy"], Field(title="parquet|npy")] = "parquet"
     """files in a folder of shards: part-00000.parquet, ...; or part-00000/h.npy, id.npy, ..."""
@@ -54,8 +55,9 @@ class Embed(Workers, Hardware, Place, Table, Imports):
 
 COMMAND = Command("graphcl embed ENCODER --dataset NAME --out FILE [--KEY VALUE ...]", Embed, positional="encoder")
 
-Block = dict[str, np.ndarray]
-"""Rows of a batch of B graphs: `id [B]`, embeddings `h [B, H]`, and if given, `y [B]` or `[B, T]` and `group [B]`."""
+Block = dict[str, Any]
+"""Rows of a batch of B graphs: `id [B]`, embeddings `h [B, H]`, and if given, `y [B]` or `[B, T]` and `group [B]`.
+Of a sparse encoder, h is a `SparseRows`."""
 _GROUP_ROWS = 16_384
 """Minimum number of rows in each row group of a Parquet file, except the last."""
 
@@ -72,7 +74,8 @@ def embed(settings: Embed) -> str:
 
         return embed_shards(settings)
     if suffix not in WRITERS:
-        raise InputError(f"`out` must end in .npz, .parquet or .csv, or in no suffix, got {settings.out!r}.")
+        shards = "without a suffix, it is a folder of shards"
+        raise InputError(f"`out` must end in .npz, .parquet or .csv, got {settings.out!r}; {shards}.")
     if settings.many:
         raise InputError(f"`workers` and `executor` write shards; give `out` no suffix, got {settings.out!r}.")
     out = new_file(settings.out, settings.force)
@@ -81,8 +84,10 @@ def embed(settings: Embed) -> str:
     opened = open_inputs(settings)
     dataset = opened.dataset
     names = new_file(out.with_suffix(".invalid.csv"), settings.force) if dataset.invalid else out
-    blocks = opened.blocks()
-    write_whole(out, lambda file: WRITERS[suffix](file, blocks, dataset.num_rows, opened.width))
+    blocks, writers = opened.blocks(), SPARSE_WRITERS if opened.model.sparse else WRITERS
+    if suffix not in writers:
+        raise InputError(f"`out` must end in .npz or .parquet for sparse rows, got {settings.out!r}.")
+    write_whole(out, lambda file: writers[suffix](file, blocks, dataset.num_rows, opened.width))
     return f"{opened} in {out}{write_invalid(dataset.invalid, names)}"
 
 
@@ -100,7 +105,7 @@ class Opened(NamedTuple):
         device: device of the model.
     """
 
-    model: nn.Module
+    model: ContrastiveModel
     dataset: GraphDataset
     width: int
     batch_size: int
@@ -108,7 +113,8 @@ class Opened(NamedTuple):
 
     def __str__(self) -> str:
         dataset = self.dataset
-        return f"{dataset}, features: {dataset.features}; {self.width} numbers per {dataset.rows[:-1]}"
+        rows = "sparse rows" if self.model.sparse else f"{self.width} numbers per {dataset.rows[:-1]}"
+        return f"{dataset}, features: {dataset.features}; {rows}"
 
     def blocks(self, graphs: range | None = None) -> Iterator[Block]:
         """Yield ids, labels, groups and embeddings of each batch in the order of the data set; default: of all graphs.
@@ -136,7 +142,7 @@ class Opened(NamedTuple):
                 block["y"] = y if classes is None else classes[y]
             if isinstance(group := batch.get("group"), Tensor) and len(group) == n:
                 block["group"] = group.cpu().numpy()
-            yield block | {"h": h.cpu().numpy()}
+            yield block | {"h": h.cpu() if self.model.sparse else h.cpu().numpy()}
             done += n
 
 
@@ -146,8 +152,8 @@ def open_inputs(settings: Embed, source: object = None, device: str | None = Non
 
     from graphcl.experiment.build import pick_device
     from graphcl.experiment.encoder_input import load_for
-    from graphcl.models.nodes import MODELS
     from graphcl.models.saved import read_encoder
+    from graphcl.models.sparse import model_of
 
     place = pick_device(device or settings.device)
     torch.set_num_threads(settings.threads)
@@ -155,7 +161,7 @@ def open_inputs(settings: Embed, source: object = None, device: str | None = Non
     given: dict[str, Any] = settings.model_dump(include=TABLE)
     source = settings.dataset if source is None else source
     dataset = load_for(description, source, settings.data_root, settings.mirror, **given)
-    model = MODELS[dataset.rows](encoder.to(place), projector="none")
+    model = model_of(encoder.to(place), dataset.rows, projector="none")
     return Opened(model, dataset, description.out_channels, settings.batch_size, place)
 
 
@@ -181,7 +187,10 @@ def write_npz(file: IO[bytes], blocks: Iterator[Block], num_graphs: int, width: 
 
 
 def write_parquet(file: IO[bytes], blocks: Iterator[Block], num_graphs: int, width: int) -> None:
-    """Write a Parquet file with the columns id, y (or y0, y1, ...), h0, h1, ...; arguments as for `write_npz`."""
+    """Write a Parquet file with the columns id, y (or y0, y1, ...), h0, h1, ...; arguments as for `write_npz`.
+
+    Sparse rows are lists: `indices`, the 64-bit numbers of the columns, and `values`.
+    """
     from pyarrow.parquet import ParquetWriter
 
     writer = None
@@ -197,7 +206,12 @@ def arrow_table(block: Block) -> pyarrow.Table:
     """Return a PyArrow table with the columns of a block, see `write_parquet`."""
     import pyarrow
 
-    return pyarrow.table({name: pyarrow.array(values) for name, values in _columns(block).items()})
+    h = block["h"]
+    columns = {name: pyarrow.array(values) for name, values in _columns(block).items()}
+    if not isinstance(h, np.ndarray):
+        for name, values in (("indices", h.column), ("values", h.value)):
+            columns[name] = pyarrow.LargeListArray.from_arrays(h.ptr.numpy(), values.numpy())
+    return pyarrow.table(columns)
 
 
 def write_npy(folder: Path, blocks: Iterator[Block]) -> None:
@@ -221,14 +235,30 @@ def write_csv(file: IO[bytes], blocks: Iterator[Block], num_graphs: int, width: 
     lines.detach()
 
 
+def write_sparse_npz(file: IO[bytes], blocks: Iterator[Block], num_graphs: int, width: int) -> None:
+    """Write an .npz file for `scipy.sparse.load_npz` that also holds the number `column` of each column, ids and `y`.
+
+    All rows are kept in memory; the other arguments are not used.
+    """
+    from graphcl.datasets.texts import id_arrays
+
+    block = joined(list(blocks))
+    matrix, column = block.pop("h").scipy()
+    parts = {name: getattr(matrix, name) for name in ("data", "indices", "indptr", "shape")}
+    parts |= {"format": b"csr", "column": column, **id_arrays(block.pop("id")), **block}
+    np.savez(file, **parts)
+
+
 WRITERS = {".npz": write_npz, ".parquet": write_parquet, ".csv": write_csv}
 """File name suffix -> function that writes the format."""
+SPARSE_WRITERS = {".npz": write_sparse_npz, ".parquet": write_parquet}
+"""The same for sparse rows."""
 
 
 def _columns(block: Block) -> Block:
     """Return the columns of a block, with one column for each column of a matrix."""
     columns: Block = {}
-    for name, values in block.items():
+    for name, values in ((name, values) for name, values in block.items() if isinstance(values, np.ndarray)):
         columns |= {name: values} if values.ndim == 1 else {f"{name}{i}": each for i, each in enumerate(values.T)}
     return columns
 
@@ -248,4 +278,8 @@ def _groups(blocks: Iterator[Block]) -> Iterator[Block]:
 def joined(blocks: list[Block]) -> Block:
     """Return one block with the rows of several."""
     names = [name for name in blocks[0] if all(name in block for block in blocks)]
-    return {name: np.concatenate([block[name] for block in blocks]) for name in names}
+    return {name: _cat([block[name] for block in blocks]) for name in names}
+
+
+def _cat(parts: list[Any]) -> Any:
+    return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else type(parts[0]).cat(parts)

@@ -62,6 +62,8 @@ def embed_shards(settings: Embed) -> str:
         opened = opened_once(settings.model_dump_json(), device)
         if opened.dataset.rows != "graphs":
             raise InputError("shards hold whole graphs; give `out` a suffix to embed nodes, such as .npz.")
+        if opened.model.sparse and settings.shards == "npy":
+            raise InputError("`shards` must be parquet for sparse rows, got npy.")
         folder = Path(settings.out).expanduser()
         files = ranks.broadcast_object(_prepared(folder, settings, opened) if ranks.is_main else None)
         missing = [
@@ -142,7 +144,7 @@ def _manifest(settings: Embed, opened: Opened, size: int) -> dict[str, Any]:
     suffix = ".parquet" if settings.shards == "parquet" else ""
     stops = [*starts[1:], n]
     return {
-        "encoder": f"{settings.encoder} {_digest(opened.model.state_dict())}",
+        "encoder": _digest(opened.model.state_dict()),
         "dataset": {"name": opened.dataset.name, **opened.dataset.fingerprint()},
         "columns": opened.width,
         "role": settings.role,

@@ -160,10 +160,10 @@ def _override(spec: dict[str, Any], options: Options) -> dict[str, Any]:
 def _run(request: Request) -> int:
     from graphcl.experiment.build import pick_device
     from graphcl.sweep.folder import Records, finished_records, read_records, unfinished, write_records
-    from graphcl.sweep.markdown import to_markdown
     from graphcl.sweep.plan import make_plan
     from graphcl.sweep.progress import progress
     from graphcl.sweep.run_cells import check_datasets, default_workers, sweep
+    from graphcl.sweep.write import to_markdown
 
     settings, out, plan = request.settings, request.out, make_plan(request.spec)
     records, total, reused = read_records(out, plan), len(plan.tasks), Records()

@@ -20,6 +20,7 @@ import copy
 import functools
 import json
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -42,7 +43,6 @@ if TYPE_CHECKING:  # help texts need no torch
 
     from graphcl.datasets.dataset import GraphDataset
     from graphcl.evaluate import FoldScores
-    from graphcl.experiment.context import OnFold
     from graphcl.models.saved import EncoderDescription
 
 
@@ -112,12 +112,10 @@ def transfer(settings: Transfer) -> dict[str, Any]:
     import torch
 
     from graphcl.experiment.build import pick_device
-    from graphcl.experiment.encoder_input import contrasts_nodes, load_for
-    from graphcl.experiment.record.progress import fold_bar
+    from graphcl.experiment.encoder_input import load_for
     from graphcl.experiment.record.run_folder import new_folder
     from graphcl.models.saved import read_encoder, read_saved
-    from graphcl.references.rows import compared
-    from graphcl.report.summary import environment, protocol, protocol_line, table_lines, unit
+    from graphcl.report.summary import environment, protocol, protocol_line, table_lines
 
     start = time.perf_counter()
     config, name = settings.config(), f"{Path(settings.dataset).stem}-{settings.mode}"
@@ -126,13 +124,7 @@ def transfer(settings: Transfer) -> dict[str, Any]:
     torch.set_num_threads(settings.threads)
     description, weights = read_saved(settings.encoder)
     several = len(weights) > 1  # then each seed uses its own encoder
-    seeds = settings.seeds or ([*weights] if several else [0, 1, 2])
-    if several and (missing := [seed for seed in seeds if seed not in weights]):
-        known = ", ".join(map(str, weights))
-        raise InputError(f"`seeds` must be among those of {settings.encoder}, {known}; got {missing[0]}.")
-    if contrasts_nodes(description.settings):
-        what = "holds an encoder of nodes, which transfer cannot score"
-        raise InputError(f"{settings.encoder} {what}; use graphcl embed.")
+    seeds = _seeds(settings, description, list(weights))
     read_encoder(settings.encoder)  # report an unusable file before loading the graphs, which may take long
     print(f"loading {settings.dataset} ...", flush=True)
     table = settings.model_dump(include=TABLE)
@@ -145,27 +137,14 @@ def transfer(settings: Transfer) -> dict[str, Any]:
     encoder_text = f"{description.encoder.name}, trained on {description.dataset}; device: {device}"
     invalid = write_invalid(dataset.invalid, folder / "invalid.csv")
     print(f"{dataset}, features: {dataset.features}; {encoder_text}; {folder}/{invalid}")
-
     inner_folds, labels = config.evaluation.inner_folds if settings.mode == "probe" else None, LABELS[settings.mode]
     found: dict[str, list[Scores]] = {"untrained": [], "trained": []}
     for seed in seeds:
-        trained, _ = read_encoder(settings.encoder, seed if several else None)
-        for row, encoder in (("untrained", untrained_encoder(description, seed)), ("trained", trained)):
-            encoder.to(device)
-            if settings.mode == "probe":
-                with fold_bar(seed) as show:
-                    found[row].append(_probe(config, encoder, dataset, seed, show, row))
-            else:
-                found[row].append(_finetune(settings, encoder, dataset, seed, row, folder))
-        for each, new in found["trained"][-1].items():
-            means = [f"{label} {found[row][-1][each].mean:.2f}" for row, label in labels.items()]
-            print(f"seed {seed}: {', '.join(means)} {unit(new.metric)} ({each})")
+        for row, new in _score_seed(settings, config, description, dataset, seed, several, folder).items():
+            found[row].append(new)
         result = {
-            "scores": {
-                each: compared({row: [of_seed[each] for of_seed in scores] for row, scores in found.items()})
-                for each in found["trained"][0]
-            },
-            **protocol(new.folds, inner_folds, dataset.benchmark),
+            "scores": _compared(found),
+            **protocol(next(iter(new.values())).folds, inner_folds, dataset.benchmark),
             "seconds": time.perf_counter() - start,
             **environment(device),
             "config": kept,
@@ -174,12 +153,64 @@ def transfer(settings: Transfer) -> dict[str, Any]:
         # write after each seed, so that an interruption loses no finished seed
         write_text(folder / "result.json", json.dumps(result, indent=2))
 
-    print("\n".join(table_lines(result, labels)))
-    encoders = "an encoder each" if several else "of one encoder"
-    many = f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}"
-    print(f"{protocol_line(result, 'C' if settings.mode == 'probe' else 'epoch')}; mean over {many}, {encoders}.")
+    how = protocol_line(result, "C" if settings.mode == "probe" else "epoch")
+    many = f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}, {'an encoder each' if several else 'of one encoder'}"
+    print("\n".join([*table_lines(result, labels), f"{how}; mean over {many}."]))
     print(f"saved in {folder}/; {result['seconds']:.1f} s")
     return result
+
+
+def _seeds(settings: Transfer, description: EncoderDescription, known: list[int]) -> list[int]:
+    """Return the seeds, by default those of several encoders; InputError for unknown seeds and encoders of nodes."""
+    from graphcl.experiment.encoder_input import contrasts_nodes
+
+    several = len(known) > 1
+    seeds = settings.seeds or (known if several else [0, 1, 2])
+    if several and (missing := [seed for seed in seeds if seed not in known]):
+        among = f"{settings.encoder}, {', '.join(map(str, known))}"
+        raise InputError(f"`seeds` must be among those of {among}; got {missing[0]}.")
+    if contrasts_nodes(description.settings):
+        what = "holds an encoder of nodes, which transfer cannot score"
+        raise InputError(f"{settings.encoder} {what}; use graphcl embed.")
+    return seeds
+
+
+def _score_seed(
+    settings: Transfer,
+    config: Config,
+    description: EncoderDescription,
+    dataset: GraphDataset,
+    seed: int,
+    several: bool,
+    folder: Path,
+) -> dict[str, Scores]:
+    """Score the untrained and the trained encoder of a seed, print the means, and return row -> scores."""
+    from graphcl.experiment.build import pick_device
+    from graphcl.models.saved import read_encoder
+    from graphcl.report.summary import unit
+
+    trained, _ = read_encoder(settings.encoder, seed if several else None)
+    found = {}
+    for row, encoder in (("untrained", untrained_encoder(description, seed)), ("trained", trained)):
+        encoder.to(pick_device(settings.device))
+        if settings.mode == "probe":
+            found[row] = _probe(config, encoder, dataset, seed, row)
+        else:
+            found[row] = _finetune(settings, encoder, dataset, seed, row, folder)
+    for name, new in found["trained"].items():
+        means = [f"{label} {found[row][name].mean:.2f}" for row, label in LABELS[settings.mode].items()]
+        print(f"seed {seed}: {', '.join(means)} {unit(new.metric)} ({name})")
+    return found
+
+
+def _compared(found: Mapping[str, Sequence[Scores]]) -> dict[str, Any]:
+    """Return evaluator -> summary of its scores by row."""
+    from graphcl.references.rows import compared
+
+    return {
+        name: compared({row: [of_seed[name] for of_seed in scores] for row, scores in found.items()})
+        for name in found["trained"][0]
+    }
 
 
 def untrained_encoder(description: EncoderDescription, seed: int) -> nn.Module:
@@ -209,17 +240,19 @@ def _usable_config(config: Config, settings: Transfer, dataset: GraphDataset) ->
     return with_usable_evaluation(config, dataset)
 
 
-def _probe(config: Config, encoder: nn.Module, dataset: GraphDataset, seed: int, show: OnFold, row: str) -> Scores:
+def _probe(config: Config, encoder: nn.Module, dataset: GraphDataset, seed: int, row: str) -> Scores:
+    from graphcl.experiment.record.progress import fold_bar
     from graphcl.experiment.scoring import score
     from graphcl.loaders.loader import make_loader
     from graphcl.training.loop import embed
 
     device = next(encoder.parameters()).device
     h, _ = embed(encoder, make_loader(dataset, 1024, device=device))
-    return {
-        name: score(config, name, h, dataset, seed, None, functools.partial(show, f"{name}, {row}"))
-        for name in config.eval
-    }
+    with fold_bar(seed) as show:
+        return {
+            name: score(config, name, h, dataset, seed, None, functools.partial(show, f"{name}, {row}"))
+            for name in config.eval
+        }
 
 
 def _finetune(

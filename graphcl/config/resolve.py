@@ -122,6 +122,8 @@ def _resolved(config: Config) -> dict[str, Any]:
         encoder["name"] = "node_gcn" if nodes else "molecule_gine" if categories else "gin"
     if target.get("name") == "auto":
         target = encoder
+    if _facts(encoder, encoders).get("rows") == "sparse":
+        usual["projector"] = "none"
     chosen = config.views.model_fields_set if "views" in given else set()
     members = None if config.positives == "views" else "identity"  # two graphs differ without augmentation
     view = {"name": facts.get("views", facts.get("usual_views", members))}
@@ -172,10 +174,10 @@ def _contradictions(config: Config) -> Iterator[str]:
     loss, method, negatives = config.loss["name"], config.method["name"], config.loss.get("negatives")
     known = losses.arguments(loss)
     queue = (negatives or known.defaults.get("negatives")) == "queue"
-    if "labels" in known.tensors:
+    if "labels" in known.tensors and (config.positives == "views" or method != "two_views"):
         yield (
             f"`loss` {loss} trains on the labels of all graphs, also of the test folds, so its score would be invalid; "
-            "use it from Python, on training graphs only."
+            "use method two_views with pairs as `positives`, or Python, on training graphs only."
         )
     elif queue and method not in ("infograph", "memory_bank", "moco"):
         yield f"`loss.negatives` queue needs a method with a queue, not {method}; use `--method moco`."
@@ -183,20 +185,23 @@ def _contradictions(config: Config) -> Iterator[str]:
     kind, listed = config.positives, config.positives not in ("views", "group")
     if config.targets is not None and not listed:
         yield "`targets` needs the pairs of queries and targets; pass a table of their ids as `positives`."
-    for name in ("batch_by", "hard_negatives") if kind == "views" else ():
-        if getattr(config, name):
+    given = {"batch_by": config.batch_by, "hard_negatives": config.hard_negatives, "pair_share": config.pair_share < 1}
+    for name in given if kind == "views" else ():
+        if given[name]:
             yield f"`{name}` needs pairs; pass --positives group or a table of pairs."
     if config.towers == "separate" and not listed:
         yield "`towers` separate needs queries and targets; pass a table of their ids as `positives`."
     if config.towers == "separate" and config.init is not None:
         yield "`init` holds one encoder, and `towers` separate trains two; leave one of them out."
+    if encoders.facts(config.encoder["name"]).get("rows") == "sparse":
+        yield from _needed_by_sparse(config)
     if config.keep_projector and (method == "infograph" or methods.facts(method).get("rows") == "nodes"):
         yield f"`keep_projector` projects whole graphs, but method {method} contrasts nodes; leave it out."
     if kind == "views":
         return
     for name, unused in (("singles", config.singles == "views"), ("shuffle_window", config.shuffle_window is not None)):
-        if unused and (listed or config.batch_by or config.hard_negatives):
-            yield f"`{name}` has no effect on listed pairs, `batch_by` and `hard_negatives`; leave it out."
+        if unused and (listed or config.batch_by or config.hard_negatives or "labels" in known.tensors):
+            yield f"`{name}` has no effect on listed pairs, `batch_by`, `hard_negatives` and supcon; leave it out."
     if methods.facts(method).get("rows") == "nodes":
         yield f"`positives` {kind} pairs whole graphs, but method {method} contrasts nodes; use two_views."
     elif methods.facts(method).get("pairs") == "no":
@@ -205,6 +210,22 @@ def _contradictions(config: Config) -> Iterator[str]:
         yield f"`hard_negatives` are keys of the loss, which method {method} replaces by its own; use two_views."
     elif config.singles == "views" and only is None and set(names) == {"identity"}:
         yield "`singles` views would pair equal graphs, as `views` are identity; pass --views.first random4, or drop."
+
+
+def _needed_by_sparse(config: Config) -> Iterator[str]:
+    """Yield the problems of settings with an encoder of sparse rows."""
+    name = config.encoder["name"]
+    if config.positives == "views":
+        yield f"`encoder` {name} needs pairs of graphs; pass --positives group or a table of pairs."
+    for setting, only in (("projector", "none"), ("projection", None), ("towers", "shared"), ("micro_batch", None),
+                          ("hard_negatives", 0), ("keep_projector", False)):  # fmt: skip
+        if (value := getattr(config, setting)) != only:
+            yield f"`{setting}` {value} does not fit encoder {name}, whose rows are sparse; leave it out."
+    if "weight" not in losses.arguments(config.loss["name"]).tensors:
+        loss = config.loss["name"]
+        yield f"loss {loss} compares columns, which differ from batch to batch with encoder {name}; use infonce."
+    if (method := config.method["name"]) != "two_views":
+        yield f"method {method} does not fit encoder {name}, whose rows are sparse; use two_views."
 
 
 def _specs(config: Config) -> list[tuple[str, dict[str, Any], Registry]]:

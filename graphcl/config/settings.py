@@ -134,6 +134,8 @@ class Contrast(Settings):
     """of pairs: one encoder for queries and targets, or one each, whose embeddings are their projections"""
     target_encoder: Annotated[Named, Field(title="NAME")] = {"name": "auto"}
     """with separate towers: the encoder of the targets; auto: as `encoder`"""
+    pair_share: Annotated[float, interval("(0, 1]")] = 1.0
+    """of pairs: fraction of the training groups or connected pairs to train on; larger ones contain smaller ones"""
     batch_by: Annotated[str | None, Field(title="ATTRIBUTE")] = None
     """of pairs: draw batches from graphs with the same value of this attribute, such as project"""
     batch_share: Annotated[float, interval("(0, 1]")] = 1.0

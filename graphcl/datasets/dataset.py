@@ -18,6 +18,7 @@ from graphcl.datasets.invalid import Invalid
 from graphcl.datasets.relation import Relation
 from graphcl.errors import InputError, one_line
 from graphcl.graphs.columns import Scale, column_scale, standardise
+from graphcl.graphs.compact import Compact
 
 Collated = tuple[Data, dict[str, Tensor] | None]
 """A data set as in PyG's `InMemoryDataset`: all graphs in one `Data`, and the slices for each attribute."""
@@ -132,6 +133,8 @@ class GraphDataset(InMemoryDataset):
         """Id of each row, `[n]` of int64 or of Python strings: the attribute `id` of the graphs; else its index."""
         own = self._data.get("id") if self.rows == "graphs" else None
         n = len(self) if self.rows == "graphs" else self.num_rows
+        if isinstance(own, Tensor) and own.dtype == torch.long and own.shape == (n,) and self._indices is None:
+            return own.numpy()
         values = own.tolist() if isinstance(own, Tensor) and own.dim() == 1 else own
         if isinstance(values, list):
             values = [each.item() if isinstance(each, np.integer) else each for each in values]
@@ -217,6 +220,9 @@ class GraphDataset(InMemoryDataset):
                 digest.update(repr((key, value)).encode())
             elif isinstance(value, Tensor):
                 digest.update(f"{key} {value.dtype} {list(value.shape)}\n".encode())
+                if isinstance(value, Compact):
+                    self._add_compact(digest, key, value)
+                    continue
                 self._add_bytes(digest, key, value.detach().cpu().contiguous().flatten().view(torch.uint8))
         sizes = {"graphs": len(self), "nodes": self._data.x.size(0), "edges": self._data.edge_index.size(1)}
         return {**sizes, "digest": digest.hexdigest()[:16]}
@@ -224,6 +230,11 @@ class GraphDataset(InMemoryDataset):
     def _add_bytes(self, digest: Any, key: str, content: Tensor) -> None:
         """Add the bytes of one tensor to `digest`."""
         digest.update(content.numpy())
+
+    def _add_compact(self, digest: Any, key: str, value: Compact) -> None:
+        """Add the floats of compact columns to `digest`."""
+        for part in value.parts():
+            digest.update(part.cpu().flatten().view(torch.uint8).numpy())
 
     def __repr__(self) -> str:
         own = self._data.x[:1000, : self.num_features - self.degree_columns]  # enough to see whether they are one-hot

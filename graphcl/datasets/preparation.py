@@ -19,6 +19,15 @@ from graphcl.datasets.settings import Loading
 from graphcl.datasets.store import find_invalid
 from graphcl.datasets.texts import check_texts
 from graphcl.errors import InputError
+from graphcl.graphs.compact import Compact
+
+_LARGE = 2**22
+"""Number of values from which columns are held compact; small sets have nothing to gain."""
+
+
+def compacted(x: Tensor) -> Tensor:
+    """Return columns in fewer bytes, if there are many."""
+    return Compact.of(x) if x.numel() >= _LARGE and x.device.type == "cpu" else x
 
 
 def prepare(
@@ -64,7 +73,9 @@ def prepare(
     if settings.invalid == "skip" and "id" not in data:
         data.id, slices["id"] = torch.from_numpy(kept), torch.arange(len(kept) + 1)
     x, features, degrees = node_features(data, slices["edge_index"], ptr, settings, name)
-    data.x, slices["x"] = x, ptr.cpu()
+    data.x, slices["x"] = compacted(x), ptr.cpu()
+    if isinstance(data.edge_attr, Tensor):
+        data.edge_attr = compacted(data.edge_attr)
     # a stored number of nodes would be wrong in views that drop nodes
     del data.num_nodes
     if hasattr(data, "_num_nodes"):

@@ -21,16 +21,18 @@ from graphcl.evaluate.scores import FoldScores
 
 C_GRID = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
 Part = tuple[np.ndarray, np.ndarray]  # indices of the training rows, and of the held-out rows
-Accuracies = Callable[[Part, Sequence[Any]], list[float]]
+Values = Callable[[Part, Sequence[Any]], Sequence[Any]]
 OnFold = Callable[[int, int], object]
 """Function called with the number of finished inner folds and the total number of inner folds."""
+OnTest = Callable[[np.ndarray, np.ndarray], object]
+"""Function called with the test rows of each outer fold, and the value of each: 1 if it is right, or its score."""
 
 
 @dataclass(frozen=True)
 class Folds:
     """Embedding, labels, outer folds, and inner folds of each outer training part."""
 
-    h: np.ndarray
+    h: Any
     labels: np.ndarray
     outer: list[Part]
     inner: list[Part]
@@ -38,23 +40,24 @@ class Folds:
     seed: int
     workers: int
     on_fold: OnFold | None = None
+    on_test: OnTest | None = None
 
-    def scores(self, grid: Sequence[Any], accuracies: Accuracies) -> FoldScores:
+    def scores(self, grid: Sequence[Any], values: Values) -> FoldScores:
         """Return the test score of each outer fold, after choosing a candidate of `grid` on its inner folds.
 
-        `accuracies` takes a `Part` and candidates, fits each candidate on the training rows, and returns for each
-        candidate the fraction of correctly classified held-out rows; several threads call it. If all rows of `h` are
-        equal, the largest class of each training part is predicted instead.
+        `values` takes a `Part` and candidates, fits each candidate on the training rows, and returns for each candidate
+        whether each held-out row is classified correctly, an array, or its score; or only their mean. Several threads
+        call it. If all rows of `h` are equal, the largest class of each training part is predicted instead.
         """
         from threadpoolctl import threadpool_limits
 
         if is_constant(self.h):
-            grid, accuracies = [0.0], self._of_majority
+            grid, values = [0.0], self._of_majority
         # The solvers release the GIL, so threads suffice. With several BLAS threads per worker it is 1.4 times slower.
         with threadpool_limits(1, "blas"), ThreadPoolExecutor(self.workers) as pool:
             found = []
-            for scored in pool.map(accuracies, self.inner, [grid] * len(self.inner)):
-                found.append(scored)
+            for scored in pool.map(values, self.inner, [grid] * len(self.inner)):
+                found.append([np.mean(each) for each in scored])
                 if self.on_fold is not None:
                     self.on_fold(len(found), len(self.inner))
             scores = np.reshape(found, (len(self.outer), self.inner_folds, -1))
@@ -62,12 +65,16 @@ class Folds:
             means = scores.swapaxes(1, 2).copy().mean(2)
             chosen = tuple(grid[i] for i in means.argmax(1))
             inner = tuple(100 * float(each) for each in means.max(1))
-            accuracy = tuple(100 * only for (only,) in pool.map(accuracies, self.outer, [[each] for each in chosen]))
+            tested = [only for (only,) in pool.map(values, self.outer, [[each] for each in chosen])]
+        for (_, held), each in zip(self.outer, tested, strict=True):
+            if self.on_test is not None:
+                self.on_test(held, np.asarray(each))
+        accuracy = tuple(100 * float(np.mean(each)) for each in tested)
         return FoldScores(self.seed, accuracy, chosen, inner, len(self.outer), self.inner_folds)
 
-    def _of_majority(self, part: Part, _: object) -> list[float]:
+    def _of_majority(self, part: Part, _: object) -> list[np.ndarray]:
         train, held = (self.labels[rows] for rows in part)
-        return [float(np.mean(held == np.bincount(train).argmax()))]
+        return [held == np.bincount(train).argmax()]
 
 
 def make_folds(
@@ -78,16 +85,20 @@ def make_folds(
     inner_folds: int,
     workers: int | None,
     on_fold: OnFold | None = None,
+    on_test: OnTest | None = None,
 ) -> Folds:
-    """Check the data of an evaluator, see `graphcl.evaluate.svm`, and return its outer and inner folds."""
+    """Check the data of an evaluator, see `graphcl.evaluate.svm`, and return its outer and inner folds.
+
+    An evaluator that accepts sparse matrices of SciPy passes `embedding(h, sparse=True)`.
+    """
     from sklearn.model_selection import StratifiedKFold
 
-    h = embedding(h)
-    classes, labels = class_indices(y, len(h))
+    h = h if hasattr(h, "tocsr") else embedding(h)
+    classes, labels = class_indices(y, h.shape[0])
     outer, inner_folds = _outer_parts(classes, labels, seed, folds, inner_folds)
     inner_split = StratifiedKFold(inner_folds, shuffle=True, random_state=seed)
     inner = [(train[fit], train[held]) for train, _ in outer for fit, held in inner_split.split(train, labels[train])]
-    return Folds(h, labels, outer, inner, inner_folds, seed, worker_count(workers), on_fold)
+    return Folds(h, labels, outer, inner, inner_folds, seed, worker_count(workers), on_fold, on_test)
 
 
 def outer_folds(labels: np.ndarray, seed: int, folds: int) -> list[Part]:
@@ -127,11 +138,13 @@ def usable_folds(y: Tensor | np.ndarray, folds: FoldCount = 10, inner_folds: Fol
     return len(outer), inner_folds
 
 
-def pair_dots(h: np.ndarray, workers: int = 1) -> np.ndarray:
+def pair_dots(h: Any, workers: int = 1) -> np.ndarray:
     """Return the inner products `[n, n]` of all pairs of rows of `h`, one BLAS dot per pair.
 
     Equal rows give equal products, so that ties are exact. A matrix product would round them differently.
     """
+    if not isinstance(h, np.ndarray):
+        return np.asarray((h @ h.T).toarray())
     dots = np.empty((len(h), len(h)))
     height = 64
 
@@ -160,8 +173,17 @@ def as_array(name: str, values: Tensor | np.ndarray, kinds: str = "biuf", wanted
     return array
 
 
-def embedding(h: Tensor | np.ndarray) -> np.ndarray:
-    """Return the embedding `h` as a float64 NumPy array; raise InputError if `h` is invalid."""
+def embedding(h: Tensor | np.ndarray, sparse: bool = False) -> Any:
+    """Return the embedding `h` as a float64 NumPy array; raise InputError if `h` is invalid.
+
+    With `sparse`, a sparse matrix of SciPy is returned as a `csr_array`.
+    """
+    if hasattr(h, "tocsr"):
+        if not sparse:
+            raise InputTypeError("`h` must be dense, got a sparse matrix; use knn, retrieval, or svm without `scale`.")
+        from scipy.sparse import csr_array
+
+        return csr_array(h, dtype=np.float64)
     h = np.ascontiguousarray(as_array("h", h), dtype=np.float64)
     if h.ndim != 2 or h.shape[1] == 0:
         raise InputError(f"`h` must be [graphs, features], got shape {list(h.shape)}.")
@@ -171,13 +193,19 @@ def embedding(h: Tensor | np.ndarray) -> np.ndarray:
     return h
 
 
-def is_constant(h: np.ndarray) -> bool:
+def is_constant(h: Any) -> bool:
     """Return whether all rows of `h` are equal, so that they tell nothing about the labels."""
+    if not isinstance(h, np.ndarray):
+        return bool((h.max(axis=0) - h.min(axis=0)).count_nonzero() == 0)
     return bool((h == h[:1]).all())
 
 
-def unit_rows(h: np.ndarray) -> np.ndarray:
+def unit_rows(h: Any) -> Any:
     """Return the rows of `h` scaled to norm 1; rows of zeros stay."""
+    if not isinstance(h, np.ndarray):
+        from sklearn.preprocessing import normalize
+
+        return normalize(h)
     length = np.linalg.norm(h, axis=1, keepdims=True)
     scaled: np.ndarray = h / np.where(length > 0, length, 1)
     return scaled

@@ -118,6 +118,23 @@ class Gain:
 
 
 @dataclass(frozen=True)
+class Interval:
+    """A mean difference and its confidence interval, in percentage points or the unit of the error."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def sign(self) -> int:
+        """1 if the interval is above zero, -1 if it is below, 0 if it holds zero."""
+        return int(self.low > 0) - int(self.high < 0)
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.1f} [{self.low:.1f}, {self.high:.1f}]"
+
+
+@dataclass(frozen=True)
 class PairedTest:
     """Result of a paired test.
 
@@ -231,6 +248,41 @@ def paired_test(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> Pa
     if error == 0:
         return PairedTest(mean, float(mean == 0))
     return PairedTest(mean, float(2 * stdtr(freedom, -abs(mean / error))))
+
+
+def paired_interval(after: Sequence[FoldScores], before: Sequence[FoldScores], level: float = 0.95) -> Interval:
+    """Return the mean gain of `after` over `before` and its confidence interval: where `paired_test` has p > 1 - level.
+
+    For one fold in total, the interval is infinite.
+
+    Example:
+        >>> one = [FoldScores(0, (80.0, 82.0, 81.0), (1.0,) * 3, (80.0,) * 3, 3, 2)]
+        >>> two = [FoldScores(0, (81.0, 84.0, 84.0), (1.0,) * 3, (80.0,) * 3, 3, 2)]
+        >>> print(paired_interval(two, one))
+        +2.0 [-1.9, 5.9]
+    """
+    from scipy.special import stdtrit
+
+    mean, error, freedom = _difference(after, before)
+    half = float(stdtrit(freedom, (1 + level) / 2) * error) if freedom else float("inf")
+    return Interval(mean, mean - half, mean + half)
+
+
+def bootstrap_interval(values: np.ndarray, unit: np.ndarray, level: float = 0.95, draws: int = 10_000) -> Interval:
+    """Return the mean of `values [q]` and its percentile bootstrap interval; values of a `unit [q]` stay together.
+
+    Example:
+        >>> print(bootstrap_interval(np.array([1.0, 2.0, 3.0, 4.0]), np.arange(4)))
+        +2.5 [1.5, 3.5]
+    """
+    number = np.unique(unit, return_inverse=True)[1].reshape(-1)
+    sums, sizes = np.bincount(number, values), np.bincount(number)
+    generator, means = np.random.default_rng(0), []
+    for _ in range(0, draws, 500):
+        drawn = generator.multinomial(len(sums), np.full(len(sums), 1 / len(sums)), 500)
+        means.append((drawn @ sums) / (drawn @ sizes))
+    low, high = np.quantile(np.concatenate(means), [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(values.mean()), float(low), float(high))
 
 
 def least_gain(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -18,7 +19,7 @@ from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.relation import Relation, relation_of_groups
 from graphcl.errors import InputError, warn
 from graphcl.experiment.encoder_input import contrasts_nodes
-from graphcl.experiment.parts import places, training_graphs
+from graphcl.experiment.parts import grouped_parts, places, training_graphs
 from graphcl.graphs.columns import Scale, warn_of_scales
 from graphcl.loaders.listed import ListedPairs
 from graphcl.loaders.loader import make_loader
@@ -31,10 +32,10 @@ from graphcl.methods import Method
 from graphcl.methods.method import explain_single_row
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.interface import OwnEncoder, accepts, make_encoder, own_encoder, takes_categories
-from graphcl.models.nodes import MODELS
 from graphcl.models.saved import EncoderDescription, EncoderName, read_encoder
+from graphcl.models.sparse import SparseModel, model_of
 from graphcl.models.towers import Tower, TwoTowers
-from graphcl.registry import encoders, methods
+from graphcl.registry import encoders, losses, methods
 from graphcl.system.memory import total_memory
 from graphcl.system.optional import import_neighbor_loader
 from graphcl.training.randomness import seeded
@@ -104,13 +105,37 @@ def make_model(
         if config.keep_projector:
             module = module if isinstance(module, Tower) else Tower(module, projection, projector)
             projection, projector = None, "none"
-        model = MODELS[dataset.rows](module, projection, projector)
+        model = model_of(module, dataset.rows, projection, projector)
     if config.init is not None and trained:
         initial, _ = read_encoder(config.init, encoder=encoder)
         if isinstance(model.encoder, Tower) != isinstance(initial, Tower):  # only one has a projector
             module, initial = (each.encoder if isinstance(each, Tower) else each for each in (module, initial))
         module.load_state_dict(initial.state_dict())
     return model
+
+
+def prepared(config: Config, dataset: GraphDataset, model: ContrastiveModel) -> GraphDataset:
+    """Return the data set, with standardised columns if a setting asks for it.
+
+    A sparse encoder counts the patterns of the training graphs, unless it has those of an earlier training.
+    """
+    if config.standardise_columns and not dataset.scales:
+        dataset = standardised(config, dataset, model)
+    if isinstance(model, SparseModel) and not len(model.encoder.column):
+        _count_patterns(config, dataset, model)
+    return dataset
+
+
+def _count_patterns(config: Config, dataset: GraphDataset, model: SparseModel) -> None:
+    relation = pairs_of(config, dataset)
+    group = dataset.groups if relation is None else relation.component
+    assert group is not None
+    if training_graphs(config, dataset) is not None and (parts := grouped_parts(dataset)) is not None:
+        train = torch.zeros(len(group), dtype=torch.bool).index_fill(0, torch.from_numpy(parts["train"]), True)
+        group = group.where(train, -1)
+    device = next(model.parameters()).device
+    sets = [each for each in (dataset, dataset.targets) if each is not None]
+    model.fit(itertools.chain(*(make_loader(each, 1024, device=device) for each in sets)), group)
 
 
 def _encoder(
@@ -163,6 +188,8 @@ def make_method(config: Config, dataset: Any, model: ContrastiveModel, seed: int
         train, groups = training_graphs(config, dataset), dataset.groups
         assert groups is not None
         count = segments(groups if train is None else groups[train], config.singles)[1].numel()
+    if _takes_labels(config):
+        arguments["labels"] = "ids"
     known = {"num_graphs": count, "first": config.views.first, "second": config.views.second}
     for name, value in known.items():
         if name in wanted:
@@ -171,6 +198,11 @@ def make_method(config: Config, dataset: Any, model: ContrastiveModel, seed: int
     with seeded(seed):
         method: Method = methods[config.method["name"]](model, Loss(**config.loss), **arguments)
     return method.to(device)
+
+
+def _takes_labels(config: Config) -> bool:
+    """Return whether the loss has several positives of each anchor, those with its label."""
+    return "labels" in losses.arguments(config.loss["name"]).tensors
 
 
 def make_augmentations(config: Config) -> tuple[Augmentation, Augmentation]:
@@ -232,7 +264,8 @@ def training_sampler(
     sampler: EpochBatches
     if (relation := pairs_of(config, dataset)) is not None:
         place = places(dataset, config.batch_by, "batch_by")
-        sampler = ListedPairs(relation, size, True, generator, shard, place, config.batch_share)
+        several = _takes_labels(config)
+        sampler = ListedPairs(relation, size, True, generator, shard, place, config.batch_share, several)
     elif config.positives == "group" and dataset.groups is not None:
         sampler = EpochPairs(dataset.groups, *order, config.singles)
     else:
@@ -255,7 +288,11 @@ def pairs_of(config: Config, dataset: Any) -> Relation | None:
     Groups become the list of all their pairs if a setting needs a list.
     """
     relation: Relation | None = getattr(dataset, "relation", None)  # a list of graphs has none
-    if relation is None and config.positives == "group" and (config.batch_by or config.hard_negatives):
+    if (
+        relation is None
+        and config.positives == "group"
+        and (config.batch_by or config.hard_negatives or _takes_labels(config))
+    ):
         return relation_of_groups(dataset.groups)
     return relation
 
@@ -307,6 +344,8 @@ def _check_rows(config: Config, dataset: GraphDataset, ranks: int) -> None:
         raise InputError(
             f"method `{name}` contrasts {kinds[0]}, but the data set is one of {kinds[1]}; use {kinds[2]}."
         )
+    if ranks > 1 and encoders.facts(config.encoder["name"]).get("rows") == "sparse":
+        raise InputError(f"encoder `{config.encoder['name']}` trains in one process, got {ranks} ranks.")
     if config.positives == "group" and dataset.groups is None:
         raise InputError(
             f"`positives` group needs graphs with a `group`, which {dataset.name} lacks; set it in each graph, or name "

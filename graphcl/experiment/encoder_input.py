@@ -15,7 +15,7 @@ from graphcl.datasets.pair_file import with_pairs
 from graphcl.datasets.settings import Features
 from graphcl.datasets.sources import as_path
 from graphcl.errors import InputError
-from graphcl.models.interface import takes_categories
+from graphcl.models.interface import takes_categories, takes_numbers
 from graphcl.models.saved import EncoderDescription, read_saved
 from graphcl.registry import methods
 
@@ -99,7 +99,8 @@ def load_for(
             f"{description.columns()}."
         )
     encoder, whole = description.encoder, not dataset[0].x.is_floating_point()
-    if encoder.arguments is not None and whole != takes_categories(encoder.name):
+    fits = takes_categories(encoder.name) if whole else takes_numbers(encoder.name)
+    if encoder.arguments is not None and not fits:
         kinds = ["numbers", "categories as whole numbers"]
         raise InputError(f"`x` of {given.name} holds {kinds[whole]}; {trained} {kinds[not whole]}.")
     if description.edge_dim is not None and description.edge_dim != (columns := dataset.num_edge_features or None):

@@ -116,13 +116,20 @@ def split_column(dataset: GraphDataset) -> str:
 
 
 def training_graphs(config: Config, dataset: GraphDataset, role: Role = "query") -> Tensor | None:
-    """Return the graphs of a role to train on: the training part if groups are scored, else None for all."""
-    if not any(need_of(name, dataset.rows, {"groups"}) for name in config.eval):
+    """Return the graphs of a role to train on: the training part if groups are scored, else None for all.
+
+    With `pair_share`, they are those of a random fraction of the groups or components, which is the same for all seeds.
+    """
+    scored = any(need_of(name, dataset.rows, {"groups"}) for name in config.eval)
+    parts, n = grouped_parts(dataset) if scored else None, len(dataset)
+    groups = dataset.groups if dataset.relation is None else dataset.relation.component
+    if (parts is None and config.pair_share == 1) or groups is None:
         return None
-    parts = grouped_parts(dataset)
-    if parts is None:
-        return None
-    rows, n = torch.from_numpy(parts["train"]), len(dataset)
+    rows = torch.arange(len(groups)) if parts is None else torch.from_numpy(parts["train"])
+    if config.pair_share < 1:
+        known = groups[rows][groups[rows] >= 0].unique()
+        known = known[torch.randperm(len(known), generator=torch.Generator().manual_seed(0))]
+        rows = rows[torch.isin(groups[rows], known[: round(config.pair_share * len(known))])]
     return rows[rows >= n] - n if role == "target" and dataset.targets is not None else rows[rows < n]
 
 

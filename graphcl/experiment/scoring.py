@@ -17,6 +17,7 @@ from graphcl.config import Config
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores, Kernel, usable_folds
+from graphcl.evaluate.folds import OnTest
 from graphcl.evaluate.needs import is_by_copies, need_of, takes, usual
 from graphcl.experiment.build import make_model, restricted
 from graphcl.experiment.context import Context, Scores
@@ -29,6 +30,7 @@ from graphcl.models.contrastive import ContrastiveModel, Role
 from graphcl.models.towers import TwoTowers
 from graphcl.references.rows import Inputs, Row, compute_rows, is_scored_by, row_labels
 from graphcl.registry import evaluators
+from graphcl.sparse.rows import SparseRows
 from graphcl.training.epoch import Epoch
 from graphcl.training.loop import embed
 
@@ -129,8 +131,9 @@ def calibrated(
         found = cast(TwoTowers, calibrate(model, queries))
         found.target = calibrate(model.target, batches(dataset.targets or dataset, "target"))
         return found
-    targets = () if dataset.targets is None else batches(dataset.targets, "target")
-    return calibrate(model, itertools.chain(queries, targets))
+    if dataset.targets is None:
+        return calibrate(model, queries)
+    return calibrate(model, itertools.chain(queries, batches(dataset.targets, "target")))
 
 
 def score_rows(config: Config, dataset: GraphDataset, rows: Mapping[str, Row], seed: int, context: Context) -> Scores:
@@ -194,6 +197,7 @@ def score(
     seed: int = 0,
     workers: int | None = None,
     on_fold: Callable[[int, int], object] | None = None,
+    on_test: OnTest | None = None,
 ) -> FoldScores:
     """Return the score of a row `h`, an embedding or a `Kernel`, by the evaluator `name`, by the protocol in `config`.
 
@@ -201,13 +205,15 @@ def score(
         InputError: the evaluator returns something else than `FoldScores`.
     """
     need = need_of(name, dataset.rows, offered(dataset))
-    if isinstance(h, Kernel) and need == "groups":
+    if isinstance(h, Kernel) and need == "groups" and on_test is None:
         return dataclasses.replace(_score_kernel(name, h, dataset, config.evaluation.within), seed=seed)
-    given = {"seed": seed, "workers": workers, "on_fold": on_fold, **config.evaluation.model_dump()}
+    given = {"seed": seed, "workers": workers, "on_fold": on_fold, "on_test": on_test, **config.evaluation.model_dump()}
     given |= _truth(config, dataset, h, seed, need)
     if on_fold is not None:  # show the row before its first fold ends
         on_fold(0, _num_folds(config, name))
     rows = h if isinstance(h, Kernel) else h[: dataset.num_rows]
+    if isinstance(rows, SparseRows):
+        rows = rows.scipy()[0]
     found = evaluators[name](rows, **{key: each for key, each in given.items() if takes(name, key)})
     if not isinstance(found, FoldScores):
         raise InputError(f"evaluator `{name}` must return FoldScores, got {type(found).__name__}.")

@@ -19,23 +19,26 @@ The command line, sweeps, `graphcl.GraphCL` and the GPU example all call `run_se
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch_geometric.data import Batch
 
 from graphcl.config import Config
 from graphcl.config.specs import complete_spec
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.distributed.batchnorm import synchronise
 from graphcl.evaluate import FoldScores
-from graphcl.experiment.build import make_augmentations, make_method, make_model, standardised, training_loader
+from graphcl.experiment.build import make_augmentations, make_method, make_model, prepared, training_loader
 from graphcl.experiment.context import Context, Scores
 from graphcl.experiment.copies import sampled, with_copies
-from graphcl.experiment.mining import hard_negatives
+from graphcl.experiment.parts import places
 from graphcl.experiment.scoring import EMBED_BATCH, SeedRows, calibrated
 from graphcl.loaders.loader import make_loader
+from graphcl.loaders.mining import mine_hard_negatives
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.interface import OwnEncoder
 from graphcl.registry import encoders
@@ -92,8 +95,7 @@ def run_seed(
     """
     context = context or Context()
     model = make_model(config, dataset, seed, encoder).to(device)
-    if config.standardise_columns and not dataset.scales:
-        dataset = standardised(config, dataset, model)
+    dataset = prepared(config, dataset, model)
     method = make_method(config, dataset, model, seed)
     first, second = make_augmentations(config)
     shard, order, generator = context.draws(method, seed, device)
@@ -105,7 +107,7 @@ def run_seed(
     scored = SeedRows(config, part, model, whole, seed, rows, context)
     context.on_embeddings("before", method, graphs, scored.untrained)
 
-    mine = hard_negatives(config, dataset, model, whole, batches)
+    mine = _hard_negatives(config, dataset, model, whole, batches)
     with context.training(method, seed, device):
         history = train(
             synchronise(method) if config.sync_batchnorm else method,
@@ -125,14 +127,38 @@ def run_seed(
     if part is not dataset:
         h, y = embed(model, graphs)
     context.on_embeddings("after", method, graphs, h)
-    scores = scored.score(of_scored, lambda name: _trained_by(name, config, part, seed, device))
+    scores = scored.score(of_scored, lambda name: trained_by(name, config, part, seed, device))
     context.on_scores(scores)
     if dataset.targets is not None:  # without the labels of the targets
         y = dataset._data.get("y")
     return SeedResult(model, history, h, y, scores, scored.epoch_scores, context.clock.seconds)
 
 
-def _trained_by(name: str, config: Config, dataset: GraphDataset, seed: int, device: torch.device) -> Tensor:
+def _hard_negatives(
+    config: Config, dataset: GraphDataset, model: ContrastiveModel, whole: Iterable[Batch], batches: Any
+) -> Callable[[Epoch], None]:
+    """Return a function to call after each epoch, which mines negatives for the next ones by `mine_hard_negatives`.
+
+    With `batch_by`, they come from the query's place. `whole` is a loader of all rows, and `batches` the loader of the
+    pairs of the training part.
+    """
+    within = places(dataset, config.batch_by, "batch_by")
+
+    def mine(epoch: Epoch) -> None:
+        if not config.hard_negatives or epoch.epoch % config.mine_every:
+            return
+        sampler = batches.batch_sampler
+        rows, _ = embed(model, whole)
+        queries, targets = rows[: len(dataset)], rows[len(dataset) :] if dataset.targets is not None else rows
+        count, margin = config.hard_negatives, config.mine_margin
+        sampler.relation = mine_hard_negatives(
+            queries, targets, sampler.relation, count, relative_margin=margin, within=within
+        )
+
+    return mine
+
+
+def trained_by(name: str, config: Config, dataset: GraphDataset, seed: int, device: torch.device) -> Tensor:
     """Return the embeddings by another encoder that is trained with the settings of a run."""
     spec = complete_spec({"name": name}, encoders)
     other = config.model_copy(update={"encoder": spec, "target_encoder": spec, "init": None})

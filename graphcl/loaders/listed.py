@@ -40,11 +40,13 @@ class ListedPairs(EpochBatches):
         shard: see `EpochBatches`.
         place: place of each query `[num_queries]`, whole numbers; default: batches are drawn from all pairs.
         place_share: fraction of a batch that comes from one place, in (0, 1].
+        several: whether all pairs of a query share a batch, for a loss of several positives: `supcon` with the labels
+            `ids`. Targets of one query then count as positives of each other.
 
     Attributes:
         current: this rank's batches of the current epoch, `(queries [B], targets [B + M])`; the last M targets are
             negatives.
-        ids: the component of each pair, index tensors `[B]`, see `Relation`.
+        ids: the component of each pair, index tensors `[B]`, see `Relation`; with `several`, its query.
 
     Raises:
         InputError: no two pairs can share a batch, `place_share` is out of range, or see `EpochBatches`.
@@ -67,10 +69,11 @@ class ListedPairs(EpochBatches):
         shard: Shard = WHOLE,
         place: Tensor | None = None,
         place_share: float = 1.0,
+        several: bool = False,
     ) -> None:
         if not 0 < place_share <= 1:
             raise InputError(f"`place_share` must be in (0, 1], got {place_share}.")
-        self.relation, self._place, self._share = relation, place, place_share
+        self.relation, self._place, self._share, self._several = relation, place, place_share, several
         super().__init__(len(relation.query), batch_size, shuffle, generator, None, shard)
         self.total = relation.num_queries
 
@@ -98,26 +101,32 @@ class ListedPairs(EpochBatches):
         order, number = order[~lost], number[~lost]
         pairs = order.split(torch.bincount(number, minlength=len(bounds) - 1).tolist())
         negatives = self._negatives(order, number, len(pairs))
-        rank, ranks = self.shard
-        weight, self.current, self.ids = self.relation.weight, [], []
-        self.weights = None if weight is None else []
+        (rank, ranks), kept = self.shard, []
         for each, others in zip(pairs, negatives, strict=True):
-            size = len(each) // ranks
-            if size < 2:
-                continue
-            own = each[rank * size : (rank + 1) * size]
-            self.current.append((self.relation.query[own], torch.cat([self.relation.target[own], others])))
-            self.ids.append(self.relation.component[self.relation.query[own]])
-            if self.weights is not None and weight is not None:
-                self.weights.append(weight[own])
-        if not self.current:
+            if (size := len(each) // ranks) >= 2:
+                kept.append((each[rank * size : (rank + 1) * size], others))
+        if not kept:
             raise InputError("no batch has two pairs per rank that share no positive; list more pairs of other graphs.")
+        relation, queries = self.relation, [self.relation.query[own] for own, _ in kept]
+        targets = [torch.cat([relation.target[own], others]) for own, others in kept]
+        self.current = [*zip(queries, targets, strict=True)]
+        self.ids = queries if self._several else [relation.component[each] for each in queries]
+        self.weights = None if relation.weight is None else [relation.weight[own] for own, _ in kept]
         return self.current
+
+    def _order(self) -> Tensor:
+        """Return the order of the pairs; with `several`, the pairs of a query follow each other."""
+        order = super()._order()
+        if not self._several:
+            return order
+        query = self.relation.query[order]
+        place = torch.zeros(self.relation.num_queries, dtype=torch.long).index_copy_(0, query, torch.arange(len(order)))
+        return order[place[query].argsort(stable=True)]
 
     def _by_place(self, place: Tensor) -> Tensor:
         """Return a random order of the pairs, in blocks of one place; batches of full blocks are shuffled."""
         size = max(1, round(self._share * self.batch_size))
-        order = torch.randperm(self.num_graphs, generator=self.generator)
+        order = self._order()
         places, number = place[self.relation.query[order]].unique(return_inverse=True)
         members, ptr = group(number, len(places))
         rank = torch.empty_like(number).index_copy_(0, members, torch.arange(len(members)) - ptr[number[members]])
@@ -140,11 +149,12 @@ class ListedPairs(EpochBatches):
         keys, place = (number[pair] * n + ends).unique(return_inverse=True)
         first = torch.full((len(keys),), len(order)).scatter_reduce_(0, place, pair, "amin")
         lost = torch.zeros(len(order), dtype=torch.bool)
-        lost[pair[first[place] != pair]] = True  # a graph that an earlier pair has
+        unit = self.relation.query[order] if self._several else torch.arange(len(order))
+        lost[pair[unit[first[place]] != unit[pair]]] = True  # a graph that an earlier pair has
         entry, positive = self.relation.positives(ends)
         at, found = _find(keys, number[pair[entry]] * n + positive)
         one, two = pair[entry[found]], first[at[found]]
-        lost[torch.maximum(one, two)[one != two]] = True
+        lost[torch.maximum(one, two)[unit[one] != unit[two]]] = True
         return lost
 
     def _negatives(self, order: Tensor, number: Tensor, batches: int) -> list[Tensor]:

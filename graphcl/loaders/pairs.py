@@ -11,7 +11,7 @@ from torch import Tensor
 from graphcl.arguments import named_arguments
 from graphcl.datasets.groups import NO_GROUP, GroupNumbers
 from graphcl.errors import InputError
-from graphcl.graphs.segment import group, pointers, ranges, repeat
+from graphcl.graphs.segment import group
 from graphcl.loaders.order import WHOLE, EpochBatches, Shard, check_shard
 
 Singles = Literal["drop", "views"]
@@ -37,16 +37,13 @@ class EpochPairs(EpochBatches):
         shard: see `EpochBatches`.
         singles: graphs without a partner: "drop" leaves them out, "views" pairs each with itself. Such a pair needs an
             augmentation, as it would be two equal graphs otherwise.
-        members: number of members that a group gives to an epoch, even. With more than two, all are in one batch, as
-            consecutive pairs, so use a loss with several positives: `TwoViews(model, "supcon", labels="ids")`. A
-            smaller group gives some members twice.
 
     Attributes:
         current: this rank's batches of the current epoch, `(first members [B], second members [B])`.
         ids: the group of each pair, index tensors `[B]` from 0 to the number of groups.
 
     Raises:
-        InputError: there are fewer than two groups, `members` is odd or below 2, or see `EpochBatches`.
+        InputError: there are fewer than two groups, or see `EpochBatches`.
 
     Example:
         >>> EpochPairs(["a", "b", "b", "a", "c"], batch_size=2).draw()
@@ -65,11 +62,8 @@ class EpochPairs(EpochBatches):
         window: int | None = None,
         shard: Shard = WHOLE,
         singles: Singles = "drop",
-        members: int = 2,
     ) -> None:
-        if members < 2 or members % 2:
-            raise InputError(f"`members` must be an even number, at least 2, got {members}.")
-        self._groups, self._singles, self._most = GroupNumbers()(groups), singles, members
+        self._groups, self._singles = GroupNumbers()(groups), singles
         super().__init__(self._use(torch.arange(len(self._groups))), batch_size, shuffle, generator, window, shard)
         self.total = len(self._groups)
 
@@ -94,29 +88,19 @@ class EpochPairs(EpochBatches):
 
     def draw(self) -> list[tuple[Tensor, Tensor]]:
         """Draw the order of a new epoch and its pairs, and return the epoch's batches, see `current`."""
-        groups = super().draw()
-        pairs = self._pairs() if self._most == 2 else self._several()
-        self.ids = [each.repeat_interleave(self._most // 2) for each in groups]
-        self.current = [tuple(pairs[:, each].flatten(1)) for each in groups]
+        self.ids = super().draw()
+        pairs = self._pairs()
+        self.current = [(pairs[0, each], pairs[1, each]) for each in self.ids]
         return self.current
 
     def _pairs(self) -> Tensor:
-        """Return the indices of the first and the second member of every group, `[2, G, 1]`; equal for a single."""
+        """Return the indices of the first and the second member of every group, `[2, G]`; equal for a single."""
         place = torch.zeros(2, self.num_graphs, dtype=torch.long)  # of the member in its group
         if self.shuffle:
             drawn = torch.rand(2, self.num_graphs, generator=self.generator, dtype=torch.float64)
             place = drawn.mul_(self._choices).long()
         place[1].add_(place[0]).add_(1).remainder_(self._sizes)  # the second is 1 to size - 1 places after the first
-        return self._members[place.add_(self._start)][..., None]
-
-    def _several(self) -> Tensor:
-        """Return the indices of the members of each group's pairs, `[2, G, pairs]`, different if there are enough."""
-        number, place = repeat(torch.arange(self.num_graphs), self._sizes), ranges(self._start, self._sizes)
-        if self.shuffle:  # put the members of each group into a random order
-            drawn = torch.rand(place.numel(), generator=self.generator, dtype=torch.float64)
-            place = place[(number + drawn).argsort()]
-        nth = torch.arange(self._most) % self._sizes[:, None] + pointers(self._sizes)[:-1, None]  # `[G, members]`
-        return self._members[place[nth]].unflatten(1, (-1, 2)).permute(2, 0, 1)
+        return self._members[place.add_(self._start)]
 
 
 def segments(groups: Sequence[Any] | Tensor, singles: Singles) -> tuple[Tensor, Tensor, Tensor]:

@@ -16,6 +16,7 @@ from graphcl.datasets.store import not_resident
 from graphcl.errors import InputError
 from graphcl.graphs import native
 from graphcl.graphs.batching import assemble, counts_nodes
+from graphcl.graphs.compact import Compact
 from graphcl.graphs.segment import pick, pointers, ranges, repeat
 from graphcl.loaders.order import EpochBatches
 
@@ -30,6 +31,9 @@ class ResidentLoader:
 
     Each batch is a PyG `Batch`, equal to `Batch.from_data_list` of the same graphs. Batches are made by indexing the
     collated tensors, without `Data` objects, loops over graphs or device synchronisation.
+
+    Compact columns, see `graphcl.graphs.compact`, are expanded in each batch; after `loader.expands = False`, they stay
+    compact.
 
     With a sampler of pairs, `EpochPairs` or `ListedPairs`, a batch is a pair `(batch1, batch2)`, whose graphs i are
     positives of each other.
@@ -60,6 +64,8 @@ class ResidentLoader:
         (4, 4)
     """
 
+    expands = True
+
     @named_arguments
     def __init__(
         self,
@@ -76,7 +82,7 @@ class ResidentLoader:
             raise InputError(f"this data set cannot be held on the device: {reason}; use PyG's DataLoader.")
         self.batch_sampler = batch_sampler or EpochBatches(len(dataset), batch_size, shuffle, generator)
         check_sampler(self.batch_sampler, dataset)
-        self._targets = None if targets is None else ResidentLoader(targets, device=device)
+        self.targets = None if targets is None else ResidentLoader(targets, device=device)
         data, slices, self._num_nodes = _collated(dataset)
         self.device, self._class = torch.device(device), type(data)
         self._keeps_num_nodes = "num_nodes" in data._store
@@ -96,7 +102,7 @@ class ResidentLoader:
         on_device = self.device.type == "cuda"
         # The size of a row of each level: in bytes on a GPU, 1 on the CPU.
         self._widths = [
-            (start, sum(each.nbytes for each, _ in kept.values()) / max(1, int(start[-1])) if on_device else 1)
+            (start, sum(map(_expanded_bytes, kept.values())) / max(1, int(start[-1])) if on_device else 1)
             for start, kept in self._levels
         ]
         self._mapped = dataset if isinstance(dataset, MappedDataset) else None
@@ -125,7 +131,7 @@ class ResidentLoader:
         """
         order = self.batch_sampler.draw() if order is None else order
         on_device = self.device.type == "cuda"
-        loaders = self, self.targets
+        loaders = self, self.targets or self
         parts: list[tuple[Tensor, ...]] = []
         graphs, size = 0, 0.0
         for number, batch in enumerate(order, start=1):
@@ -145,18 +151,13 @@ class ResidentLoader:
         """Return the size of the graphs: in bytes on a GPU, in nodes and edges on the CPU."""
         return sum(width * int((start[graphs + 1] - start[graphs]).sum()) for start, width in self._widths)
 
-    @property
-    def targets(self) -> ResidentLoader:
-        """Loader of the second graphs of pairs."""
-        return self._targets or self
-
     def batch(self, graphs: Tensor | tuple[Tensor, Tensor]) -> Any:
         """Return a batch, on the loader's device, of the graphs with the indices `graphs [B]` (a CPU tensor).
 
         Of a pair of indices, return a pair of batches.
         """
         if isinstance(graphs, tuple):
-            return self.batch(graphs[0]), self.targets.batch(graphs[1])
+            return self.batch(graphs[0]), (self.targets or self).batch(graphs[1])
         # sizes are computed on the CPU, so no operation below waits for the device
         num_nodes = self._num_nodes[graphs]
         ptr = pointers(num_nodes)
@@ -172,7 +173,8 @@ class ResidentLoader:
             total = int(part[-1])
             compiled = native.takes(start, graphs)
             rows = None
-            for key, (values, dim) in attributes.items():
+            for key, (given, dim) in attributes.items():
+                values = given.raw if isinstance(given, Compact) else given
                 slices[key] = part
                 shifts = counts_nodes(key) and graphs.numel() > 1
                 if shifts:
@@ -188,10 +190,17 @@ class ResidentLoader:
                         shift = repeat(ptr[:-1], counts, self.device)
                         shift = shift.to(torch.result_type(values, torch.tensor(0)))  # PyG's dtype: tensor + int
                         fields[key] = fields[key] + shift.view(-1, *[1] * (values.dim() - 1 - dim % values.dim()))
+                if isinstance(given, Compact):
+                    found = Compact(fields[key], given.form)
+                    fields[key] = given.form.expand(found.raw) if self.expands else found
         if self._mapped is not None and bool(self._unseen[graphs].any()):
             self._mapped.check(fields, ptr, slices["edge_index"])
             self._unseen[graphs] = False
         return assemble(self._class, fields, slices, incs, device_ptr, batch, self._keeps_num_nodes)
+
+
+def _expanded_bytes(attribute: tuple[Tensor, int]) -> int:
+    return attribute[0].numel() * attribute[0].element_size()
 
 
 def _check_whole(mapped: MappedDataset, data: Data, slices: dict[str, Tensor]) -> None:
@@ -199,9 +208,16 @@ def _check_whole(mapped: MappedDataset, data: Data, slices: dict[str, Tensor]) -
     ptr, edge_ptr = (pointers(slices[key].diff()) for key in ("x", "edge_index"))
     shift = ptr[:-1].repeat_interleave(edge_ptr.diff())
     whole = {
-        key: data[key].narrow(data.__cat_dim__(key, data[key]), int(cut[0]), int(cut[-1] - cut[0]))
+        key: data[key]
+        if isinstance(data[key], Compact)
+        else data[key].narrow(data.__cat_dim__(key, data[key]), int(cut[0]), int(cut[-1] - cut[0]))
         for key, cut in slices.items()
         if key in CHECKED
+    }
+    whole |= {
+        key: torch.stack([each for part in value.parts() for each in part.aminmax()])
+        for key, value in whole.items()
+        if isinstance(value, Compact)
     }
     mapped.check(whole | {"edge_index": whole["edge_index"] + shift}, ptr, edge_ptr)
 

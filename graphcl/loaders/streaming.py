@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch_geometric.data import Batch
 
 from graphcl.errors import InputError
+from graphcl.graphs.compact import Compact
 from graphcl.loaders.resident import ResidentLoader
 
 
@@ -42,34 +43,31 @@ class StreamingLoader:
             raise InputError(f"`ahead` must be at least 1, got {ahead}.")
         if loader.device.type != "cpu":
             raise InputError(f"`loader` must be on the CPU, got {loader.device}.")
-        self._loader, self.device, self.ahead = loader, torch.device(device), ahead
+        self.resident, self.device, self.ahead = loader, torch.device(device), ahead
         self.batch_sampler = loader.batch_sampler
+        self._cutter, targets = copy(loader), copy(loader.targets)
+        self._cutter.targets = targets
+        for each in filter(None, (self._cutter, targets)):
+            each.expands = self.device.type != "cuda"  # else on the device, so that fewer bytes are sent
 
     def __len__(self) -> int:
         return len(self.batch_sampler)
 
     def __iter__(self) -> Iterator[Any]:
         order = self.batch_sampler.draw()  # not in the thread, which would use the generator at any time
-        return (batch for batch, _ in self._moved((self._loader.batch(graphs), []) for graphs in order))
+        return (batch for batch, _ in self._moved((self._cutter.batch(graphs), []) for graphs in order))
 
     def chunks(self, least: int = 1024) -> Iterator[tuple[Any, list[int]]]:
         """Yield the batches of a new epoch in chunks, see `ResidentLoader.chunks`."""
-        return self._moved(self._loader.chunks(least, self.batch_sampler.draw()))
-
-    @property
-    def targets(self) -> StreamingLoader:
-        """Loader of the second graphs of pairs."""
-        return StreamingLoader(self._loader.targets, self.device)
-
-    def batch(self, graphs: Tensor) -> Batch:
-        """Return a batch of the graphs with the indices `graphs [B]`, not prepared ahead."""
-        return self._loader.batch(graphs).to(self.device)
+        return self._moved(self._cutter.chunks(least, self.batch_sampler.draw()))
 
     def _moved(self, cut: Iterator[tuple[Any, list[int]]]) -> Iterator[tuple[Any, list[int]]]:
         if self.device.type != "cuda":
             yield from ahead_of(cut, self.ahead)
             return
         side = torch.cuda.Stream(self.device)
+        for loader in filter(None, (self.resident, self.resident.targets)):
+            loader.expands = False  # on the device instead, so that fewer bytes are sent
 
         def sent() -> Iterator[tuple[Any, list[int], torch.cuda.Event]]:
             for batch, sizes in cut:
@@ -81,12 +79,20 @@ class StreamingLoader:
             current = torch.cuda.current_stream(self.device)
             current.wait_event(arrived)
             # else the side stream, which allocated the batch, could reuse its memory
-            yield _each(batch, lambda part: part.record_stream(current)), sizes  # noqa: B023, called at once
+            yield _each(batch, lambda part: _expanded(part.record_stream(current))), sizes  # noqa: B023, called at once
 
 
 def _each(batch: Any, function: Callable[[Batch], Batch]) -> Any:
     """Return `function(batch)`, or its results for both batches of a pair."""
     return tuple(map(function, batch)) if isinstance(batch, tuple) else function(batch)
+
+
+def _expanded(batch: Batch) -> Batch:
+    """Expand the compact columns of a batch in place, and return the batch."""
+    for key, value in batch._store.items():
+        if isinstance(value, Compact):
+            batch[key] = value.form.expand(value.raw)
+    return batch
 
 
 def ahead_of(items: Iterator[Any], depth: int = 2) -> Iterator[Any]:

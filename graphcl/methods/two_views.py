@@ -23,7 +23,8 @@ class TwoViews(Method):
         model: encoder and projector.
         loss: loss of the two views' projections.
         labels: whether to pass the graphs' labels `batch.y` to the loss, for `supcon` only; do not evaluate such a
-            model on its training graphs. With "ids", pass the groups of pairs instead, see `EpochPairs`.
+            model on its training graphs. With "ids", pass the groups or queries of pairs instead, see
+            `EpochPairs` and `ListedPairs`.
 
     Raises:
         InputError: the loss needs labels and `labels` is False, or the reverse; the loss has no negatives.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from graphcl.graphs.batching import check_batch
 from graphcl.models.interface import accepts, check_signature, kind
 from graphcl.models.pieces import LazyBatch, in_pieces
 from graphcl.models.projector import make_projector
+from graphcl.sparse.encoder import WLSparse
 
 Role = Literal["query", "target"]
 """Role of a graph in a pair."""
@@ -54,6 +55,8 @@ class ContrastiveModel(nn.Module):
     """
 
     micro_batch: int | None = None
+    sparse: ClassVar[bool] = False
+    """Whether embeddings are `graphcl.sparse.rows.SparseRows`."""
 
     @named_arguments
     def __init__(
@@ -65,6 +68,8 @@ class ContrastiveModel(nn.Module):
     ) -> None:
         super().__init__()
         check_signature(encoder, "edge_index", "batch")
+        if isinstance(encoder, WLSparse) and not self.sparse:
+            raise InputError("WLSparse returns sparse rows, which no layer can follow; use SparseModel, or gin.")
         width = out_channels or getattr(encoder, "out_channels", None)
         self._name = name = type(encoder).__name__
         if width is None:
@@ -217,9 +222,3 @@ class ContrastiveModel(nn.Module):
         if h.size(1) != self.width:
             raise InputError(f"{self._name} returns rows of width {h.size(1)}, not {self.width}; pass `out_channels=`.")
         return h
-
-
-def with_projector(encoder: nn.Module) -> ContrastiveModel:
-    """Return a `ContrastiveModel` of `encoder` and an untrained projector, in the training mode of `encoder`."""
-    with torch.random.fork_rng(devices=[]):
-        return ContrastiveModel(encoder).train(encoder.training)

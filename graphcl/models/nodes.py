@@ -39,7 +39,3 @@ class NodeRows(nn.Module):
         more = {} if edge_attr is None else {"edge_attr": edge_attr}
         rows: Tensor = self.encoder.with_nodes(x, edge_index, **more)[1]
         return rows
-
-
-MODELS: dict[str, type[ContrastiveModel]] = {"graphs": ContrastiveModel, "nodes": NodeModel}
-"""Kind of the rows of an embedding -> class of the model."""

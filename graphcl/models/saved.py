@@ -33,6 +33,7 @@ from graphcl.models.interface import OwnEncoder, accepts, make_encoder, own_enco
 from graphcl.models.standardised import Standardised
 from graphcl.models.towers import Role, make_tower
 from graphcl.registry import encoders
+from graphcl.sparse.encoder import WLSparse
 from graphcl.system.torch_file import read_torch_file
 from graphcl.version import __version__
 
@@ -290,6 +291,8 @@ def _check_sizes(description: EncoderDescription, state: Mapping[str, Tensor], f
 
 def _check_fit(description: EncoderDescription, state: Mapping[str, Tensor], module: nn.Module, file: Path) -> None:
     """Raise InputError unless the weights and the width of the file are those of `module`."""
+    if isinstance(module, WLSparse):
+        module.resize_for(state)
     saved, own = ({key: f"{list(w.shape)} {w.dtype}" for key, w in of.items()} for of in (state, module.state_dict()))
     found = [
         f"`{one_line(key, 60)}` is {saved.get(key, 'missing')} in the file and {own.get(key, 'missing')} in the module"

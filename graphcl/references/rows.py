@@ -5,7 +5,8 @@ A row is a function of `Inputs` that returns an embedding `[n, columns]` or a `K
 
 - `label`: name in tables; default: the row's name.
 - `needs`: what a run must have, separated by blanks: `graphs` or `nodes`, `columns` that queries and targets share,
-  `smiles`, `groups` to score by, `batchnorm`, `trained`, or a task of one of its evaluators; default: nothing.
+  `dense` rows of the encoder, `smiles`, `groups` to score by, `batchnorm`, `trained`, or a task of one of its
+  evaluators; default: nothing.
 - `task`: the row is scored by the evaluators of this task only, see `graphcl.evaluate.needs`; default: by all.
 - `place`: text that rows are sorted by; default: `50`, behind all other references.
 
@@ -28,9 +29,11 @@ from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores, Kernel, best_row, paired_gain, summarise
 from graphcl.models.calibrate import has_batchnorm
 from graphcl.models.contrastive import ContrastiveModel
+from graphcl.models.sparse import SparseModel
 from graphcl.registry import references
+from graphcl.sparse.rows import SparseRows
 
-Row = Tensor | Kernel
+Row = Tensor | SparseRows | Kernel
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,7 @@ class Inputs:
             "smiles": bool(self.smiles),
             "columns": self.dataset.targets is None or self.dataset.num_features == self.dataset.targets.num_features,
             "groups": self.parts is not None,
+            "dense": not isinstance(self.model, SparseModel),
             "batchnorm": has_batchnorm(self.model.encoder),
             "init": self.untrained is not None,
             "trained": self.trained is not None,
@@ -92,7 +96,7 @@ def compute_rows(inputs: Inputs, names: Collection[str], tasks: Collection[str])
         if name in names and has.issuperset(needs):
             row = references[name](inputs)
             n, shape = inputs.dataset.num_rows, list(getattr(row, "shape", ()))
-            if not isinstance(row, Kernel) and (len(shape) != 2 or shape[0] < n):
+            if not isinstance(row, Kernel | SparseRows) and (len(shape) != 2 or shape[0] < n):
                 got = f"shape {shape}" if shape else type(row).__name__
                 raise InputError(f"row `{name}` must return an embedding [{n}, columns] or a Kernel, got {got}.")
             found[name] = row

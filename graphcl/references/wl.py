@@ -29,7 +29,7 @@ def wl(inputs: Inputs) -> Kernel:
     $$s(G_i, G_j) = \frac{k(G_i, G_j)}{\sqrt{k(G_i, G_i) \, k(G_j, G_j)}}$$
 
     where k is the kernel up to a depth, see `graphcl.graphs.wl`. The first colour of a node is its row of features. The
-    validation part chooses the depth. Edge attributes are not used.
+    validation part, or the inner folds, choose the depth. Edge attributes are not used.
     """
     return _kernels(inputs.dataset, *_held_out(inputs))[0]
 
@@ -41,7 +41,8 @@ def wl_oa(inputs: Inputs) -> Kernel:
 
 
 def _held_out(inputs: Inputs) -> tuple[int, ...]:
-    assert inputs.parts is not None
+    if inputs.parts is None:  # scored on folds
+        return tuple(range(inputs.dataset.num_rows))
     return tuple(np.sort(np.concatenate([inputs.parts["valid"], inputs.parts["test"]])).tolist())
 
 
@@ -51,7 +52,12 @@ def _kernels(dataset: GraphDataset, *graphs: int) -> tuple[Kernel, Kernel]:
     place = np.full(dataset.num_rows, -1)
     place[list(graphs)] = np.arange(len(graphs))
     labels, edge_index, batch = first_colours(dataset, torch.tensor(graphs))
-    counts = [histogram(colours, batch) for colours in refine(labels, edge_index, DEPTH)]
+    counts, found = list[Any](), -1
+    for colours in refine(labels, edge_index, DEPTH):
+        if colours.max() == found:  # deeper ones would be equal
+            break
+        found = colours.max()
+        counts.append(histogram(colours, batch))
     return kernel(counts, place), kernel([unary(each) for each in counts], place)
 
 

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +22,23 @@ from graphcl.evaluate.needs import is_by_copies
 from graphcl.evaluate.pca import plot_indices, principal_plane
 from graphcl.references.rows import row_labels
 from graphcl.registry import evaluators, methods
-from graphcl.report.cosines import KINDS, density, mean_weight, similarities, weights
-from graphcl.report.curves import curves
-from graphcl.report.embedding_map import CLASSES, class_style, embedding_map
-from graphcl.report.gains import gain_by_seed, gains, metric_label
+from graphcl.report.figures import (
+    CLASSES,
+    KINDS,
+    class_style,
+    curves,
+    density,
+    embedding_map,
+    gains,
+    metric_label,
+    similarities,
+)
+from graphcl.report.patterns import pattern_figure, weights_figure
 from graphcl.report.run_files import EDGES, Run, read_run
 from graphcl.report.style import MUTED, TRAINED, UNTRAINED, style
 from graphcl.report.summary import deviation, mean_rank, protocol_line, unit
 from graphcl.report.svg import inline
+from graphcl.sparse.explain import load_patterns
 from graphcl.system.files import write_text
 
 _MEASURES = {
@@ -83,7 +92,7 @@ def report(run: Run) -> str:
         curves=_curves(run.metrics),
         maps=_maps(run),
         cosines=_cosines(run.snapshots),
-        weights=_weights(run),
+        patterns=_patterns(run.snapshots),
         times=", ".join(f"{stage} {value:.2f} s" for stage, value in run.result.get("seconds", {}).items()),
         changed=[(key, value, default) for key, value, default in settings if default is not None],
         unchanged=[(key, value) for key, value, default in settings if default is None],
@@ -137,7 +146,7 @@ def _scores(result: Mapping[str, Any]) -> Section:
             verdict = f"{_verdict(after, rows[best])} the best row without training ({names[best]}): {over}."
             columns[-1] += [_gain(after, before), f"{over} ({names[best]})"]
             label = f"{evaluator}: trained encoder {number} {unit(kept['metric'])}. {verdict}"
-            figures.append([(label, gains(evaluator, before, after)), *_by_seed(evaluator, before, after)])
+            figures.append((label, gains(evaluator, before, after)))
         else:
             verdict = f"Nothing was trained; the best row without training is that of the {names[best]}."
         heads.append({"number": number, "interval": interval, "verdict": verdict})
@@ -157,13 +166,6 @@ def _scores(result: Mapping[str, Any]) -> Section:
         "seed_head": ["evaluator", "seed", *names.values(), *over_rows[:1]],
         "seed_rows": seed_rows,
     }
-
-
-def _by_seed(evaluator: str, before: Sequence[FoldScores], after: Sequence[FoldScores]) -> Iterator[tuple[str, Any]]:
-    """Yield the figure of each seed's gain, with its label, if there are several seeds."""
-    if len(after) > 1:
-        title = f"{evaluator}, gain over untrained"
-        yield f"{title}, of each seed", gain_by_seed(title, before, after)
 
 
 def _verdict(after: Sequence[FoldScores], best: Sequence[FoldScores]) -> str:
@@ -206,7 +208,7 @@ def _curves(metrics: Sequence[Mapping[str, Any]]) -> Section:
 
 
 def _maps(run: Run) -> Section:
-    if "h" not in run.embeddings or not run.embeddings["h"].size:
+    if "h" not in run.embeddings or not run.embeddings["h"].size or "ptr" in run.embeddings:
         return None
     h, y = run.embeddings["h"], run.embeddings.get("y")
     graphs = plot_indices(h.shape[1])
@@ -247,28 +249,21 @@ def _cosines(snapshots: Mapping[str, Mapping[str, np.ndarray]]) -> Section:
     }
 
 
-def _weights(run: Run) -> Section:
-    loss, kind = run.config["loss"], _weighting(run.snapshots)
-    rows = []
-    for name in ("push", "weight") if kind == "unequal" else ("push",):
-        row = []
-        for when, kept in run.snapshots.items():
-            if name in kept:
-                title, negatives = f"{name}, {when} training", kept["negative"] + kept.get("same_class", 0)
-                row.append((title, weights(title, negatives, kept[name], f"{name} (mean of an anchor: 1)")))
-        rows += [row] if row else []
-    if not rows:
+def _patterns(snapshots: Mapping[str, Mapping[str, np.ndarray]]) -> Section:
+    arrays = {
+        name.removeprefix("patterns_"): values
+        for name, values in snapshots.get("after", {}).items()
+        if name.startswith("patterns_")
+    }
+    if not arrays:
         return None
-    numbers = [f"{key} {value}" for key, value in loss.items() if type(value) in (int, float)]
-    return {"figures": rows, "kind": kind, "loss": loss["name"] + (f" ({', '.join(numbers)})" if numbers else "")}
-
-
-def _weighting(snapshots: Mapping[str, Mapping[str, np.ndarray]]) -> str:
-    """Return whether a loss gives negatives `equal` or `unequal` weights; `unknown` without valid weights."""
-    means = [mean_weight(kept["weight"])[0] for kept in snapshots.values() if "weight" in kept]
-    if means and all(np.nanmax(np.abs(mean - 1)) < 1e-3 for mean in means):
-        return "equal"
-    return "unequal" if means and all(np.nanmin(mean) >= 0 for mean in means) else "unknown"
+    frequency, weight = arrays["frequency"], arrays["weight"]
+    label = f"weights of {len(weight)} patterns, {weight.min():.2f} to {weight.max():.2f}"
+    heaviest = load_patterns(arrays)
+    return {
+        "figures": [(label, weights_figure(frequency, weight, arrays["depth"]))],
+        "heaviest": [(f"the {len(heaviest)} heaviest patterns", pattern_figure(heaviest))],
+    }
 
 
 def _mean(counts: np.ndarray) -> float:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch_geometric.data import Batch
 
+from graphcl.arguments import Positive, interval
 from graphcl.graphs.segment import pointers
+from graphcl.registry import encoders
 from graphcl.sparse.colours import first_colours, refine
 from graphcl.sparse.frequencies import frequencies
 from graphcl.sparse.rows import Patterns, SparseRows, column_ids, patterns, shared_columns, unary
@@ -18,6 +21,7 @@ FREQUENCIES, TIMES = 16, 8
 Columns = Literal["unary", "log_counts"]
 
 
+@encoders.register("wl_sparse", rows="sparse", x="categories or numbers")
 class WLSparse(nn.Module):
     r"""Embed graphs as sparse rows: one column for each pattern and t, "the pattern occurs at least t times".
 
@@ -38,7 +42,11 @@ class WLSparse(nn.Module):
         step: width of bins for the features, and `edge_step` for edge attributes; default: exact values.
         both: whether nodes also see the targets of outgoing edges, see `refine`.
         scale: s, a small factor keeps the weights of single patterns near 0.
-        known: number of patterns with a weight of their own; `fit` sets it.
+
+    Attributes:
+        colour: patterns with a weight of their own `[K]`, ascending; `fit` sets them.
+        frequency: number of training groups with each of them `[K]`.
+        column: columns of the training graphs `[V]`, ascending; those of the matrices of `graphcl.GraphCL`.
 
     References: Shervashidze et al., "Weisfeiler-Lehman Graph Kernels", JMLR 2011. Kriege et al., "On Valid Optimal
     Assignment Kernels and Applications to Graph Classification", NIPS 2016. Formal et al., "SPLADE: Sparse Lexical and
@@ -47,39 +55,55 @@ class WLSparse(nn.Module):
 
     colour: Tensor
     frequency: Tensor
+    column: Tensor
 
     def __init__(
         self,
         in_channels: int,
-        depth: int = 3,
+        depth: Annotated[int, interval("[0, 100]")] = 3,
         columns: Columns = "unary",
-        step: float | None = None,
-        edge_step: float | None = None,
+        step: Positive | None = None,
+        edge_step: Positive | None = None,
         both: bool = False,
-        scale: float = 0.3,
-        known: int = 0,
+        scale: Positive = 0.3,
     ) -> None:
         super().__init__()
         self.in_channels, self.depth, self.columns = in_channels, depth, columns
         self.step, self.edge_step, self.both, self.scale = step, edge_step, both, scale
         self.a = nn.Parameter(torch.zeros(depth + 1, FREQUENCIES, TIMES))
-        self.b = nn.Parameter(torch.zeros(known))
-        self.register_buffer("colour", torch.zeros(known, dtype=torch.long))
-        self.register_buffer("frequency", torch.zeros(known, dtype=torch.long))
+        self.b = nn.Parameter(torch.zeros(0))
+        for name in ("colour", "frequency", "column"):
+            self.register_buffer(name, torch.zeros(0, dtype=torch.long))
+
+    @property
+    def out_channels(self) -> int:
+        """Number of columns of the training graphs, at least 1."""
+        return max(len(self.column), 1)
 
     @torch.no_grad()
-    def fit(self, batches: Iterable[tuple[Tensor, ...]], least: int = 2) -> WLSparse:
+    def fit(self, batches: Iterable[Batch], group: Tensor, least: int = 2) -> WLSparse:
         """Count in how many groups each pattern occurs; those in at least `least` groups get a weight of their own.
 
         The class of a frequency f is that of f - 1, so that a pattern of a single group has the class of unseen ones:
         in training, a graph's own group tells nothing about other groups.
 
         Args:
-            batches: colours `[D + 1, N]` of the nodes of all training graphs, and the group of each node `[N]`; see
-                `colours`.
+            batches: batches of graphs.
+            group: group of each graph `[n]`; graphs of group -1 are not counted.
             least: least number of groups.
         """
-        self.colour, self.frequency = frequencies(batches, least)
+        seen, columns, done = [], [], 0
+        for batch in batches:
+            own = group[done : done + batch.num_graphs].to(self.a.device)
+            done += batch.num_graphs
+            found = self.patterns(batch.x, batch.edge_index, batch.batch, len(own), batch.get("edge_attr"))
+            of_pattern = own.repeat_interleave(found.ptr.diff())
+            counted = of_pattern >= 0
+            seen.append((found.colour[counted][None], of_pattern[counted]))
+            of, _, column = self._columns(found)
+            columns.append(column[counted[of]].unique())
+        self.colour, self.frequency = frequencies(seen, least)
+        self.column = torch.cat(columns).unique()
         self.b = nn.Parameter(self.b.new_zeros(len(self.colour)))
         return self
 
@@ -101,18 +125,31 @@ class WLSparse(nn.Module):
         if batch is None:
             batch, size = torch.zeros(x.size(0), dtype=torch.long, device=x.device), 1
         size = int(batch.max()) + 1 if size is None else size
-        found = patterns(self.colours(x, edge_index, edge_attr), batch, size)
+        return self.rows_of(self.patterns(x, edge_index, batch, size, edge_attr))[0]
+
+    def patterns(
+        self, x: Tensor, edge_index: Tensor, batch: Tensor, size: int, edge_attr: Tensor | None = None
+    ) -> Patterns:
+        """Return the patterns of `size` graphs; arguments as for `rows`."""
+        return patterns(self.colours(x, edge_index, edge_attr), batch, size)
+
+    def rows_of(self, found: Patterns) -> tuple[SparseRows, Tensor]:
+        """Return the rows of the graphs with the patterns `found`, and the pattern of each value `[M]`."""
+        of, times, column = self._columns(found)
+        value = self._weights(found, of, times)
+        if self.columns == "log_counts":
+            value = value * times.to(value.dtype).log1p()
+        ptr = pointers(found.count)[found.ptr] if self.columns == "unary" else found.ptr
+        row = torch.arange(len(ptr) - 1, device=ptr.device).repeat_interleave(ptr.diff())
+        norm = value.new_zeros(len(ptr) - 1).index_add(0, row, value.square())
+        return SparseRows(ptr, column, value * norm[row].rsqrt()), of
+
+    def _columns(self, found: Patterns) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the pattern, the number t and the 64-bit number of each column, all `[M]`."""
         if self.columns == "unary":
             of, times = unary(found.count)
-            column, ptr = column_ids(found.colour[of], times), pointers(found.count)[found.ptr]
-            value = self._weights(found, of, times)
-        else:
-            of, times = torch.arange(len(found.count), device=x.device), found.count
-            column, ptr = found.colour, found.ptr
-            value = self._weights(found, of, times) * times.to(self.a.dtype).log1p()
-        row = torch.arange(size, device=x.device).repeat_interleave(ptr.diff())
-        norm = value.new_zeros(size).index_add(0, row, value.square())
-        return SparseRows(ptr, column, value * norm[row].rsqrt())
+            return of, times, column_ids(found.colour[of], times)
+        return torch.arange(len(found.count), device=found.count.device), found.count, found.colour
 
     def forward(
         self,
@@ -126,10 +163,17 @@ class WLSparse(nn.Module):
         """Return a dense matrix with the same inner products as the rows, see `shared_columns`."""
         return shared_columns(self.rows(x, edge_index, batch, size=size, edge_attr=edge_attr))
 
+    def pattern_weights(self, found: Patterns) -> Tensor:
+        """Return the weight of the column "occurs at least once" of each pattern, `[R]`."""
+        return self._weights(found, torch.arange(len(found.count)), torch.ones_like(found.count))
+
+    def frequencies_of(self, found: Patterns) -> Tensor:
+        """Return the number of training groups with each pattern `[R]`; 0 for those without a weight of their own."""
+        return torch.cat([self.frequency, self.frequency.new_zeros(1)])[self._slots(found.colour)]
+
     def _weights(self, found: Patterns, of: Tensor, times: Tensor) -> Tensor:
         """Return the weight of each column `[M]`, of pattern `of [M]` and t `times [M]`."""
-        slot = self._slots(found.colour)
-        frequency = torch.cat([self.frequency, self.frequency.new_ones(1)])[slot]
+        slot, frequency = self._slots(found.colour), self.frequencies_of(found).clamp(min=1)
         weights = self.a[found.depth[of], _power(frequency, FREQUENCIES)[of], _power(times, TIMES)]
         own = torch.cat([self.b * self.scale, self.b.new_zeros(1)])[slot]
         own = torch.cat([own, own.new_zeros(1)])  # of the parent at depth 0
@@ -138,6 +182,18 @@ class WLSparse(nn.Module):
         for _ in range(self.depth):
             total, above = total + own[above], parent[above]
         return (weights + total[of]).exp()
+
+    def resize_for(self, state: Mapping[str, Any]) -> None:
+        """Give the weights and buffers of single patterns the sizes in a state dict."""
+        for name in ("b", "colour", "frequency", "column"):
+            own, value = getattr(self, name), state.get(name)
+            if isinstance(value, Tensor) and value.shape != own.shape and value.dim() == 1:
+                empty = own.new_zeros(value.shape)
+                setattr(self, name, nn.Parameter(empty) if name == "b" else empty)
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
+        self.resize_for({name: state_dict.get(prefix + name) for name in ("b", "colour", "frequency", "column")})
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def _slots(self, colour: Tensor) -> Tensor:
         """Return the place of each colour in `self.colour`, or its length for unknown ones."""

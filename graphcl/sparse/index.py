@@ -31,6 +31,7 @@ class Segment:
         value: the values `[M]`.
         largest: largest value of each column `[V]`.
         rows: number of rows.
+        place: folder of the files; None in memory.
     """
 
     column: np.ndarray
@@ -39,6 +40,7 @@ class Segment:
     value: np.ndarray
     largest: np.ndarray
     rows: int
+    place: Path | None = None
 
     @classmethod
     def of(cls, h: SparseRows) -> Segment:
@@ -145,9 +147,19 @@ class SparseIndex:
         return scores, rows
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the index to a new folder, as `.npy` files."""
+        """Write the index to a folder, as `.npy` files.
+
+        Rows that were loaded from this folder are not written again, so saving costs as much as the rows added since.
+
+        Raises:
+            InputError: the folder holds other rows.
+        """
         for number, segment in enumerate(self._segments):
             place = Path(folder) / f"{number:06d}-{segment.rows}"
+            if segment.place == place.resolve():
+                continue
+            if any(Path(folder).glob(f"{number:06d}-*")):
+                raise InputError(f"{folder} holds another index; pass a new folder.")
             place.mkdir(parents=True)
             for name in ARRAYS:
                 np.save(place / f"{name}.npy", getattr(segment, name))
@@ -164,7 +176,7 @@ class SparseIndex:
             raise InputError(f"{folder} holds no index; write one with SparseIndex.save.")
         for place in places:
             arrays = {name: _mapped(place / f"{name}.npy") for name in ARRAYS}
-            index._segments.append(Segment(**arrays, rows=int(place.name.split("-")[1])))
+            index._segments.append(Segment(**arrays, rows=int(place.name.split("-")[1]), place=place.resolve()))
         return index
 
 

@@ -100,6 +100,21 @@ class SparseRows:
         at = slice(int(ptr[0]), int(ptr[-1]))
         return SparseRows(ptr - ptr[0], self.column[at], self.value[at])
 
+    @classmethod
+    def empty(cls, size: int) -> SparseRows:
+        """Return rows of zeros."""
+        return cls(torch.zeros(size + 1, dtype=torch.long), torch.zeros(0, dtype=torch.long), torch.zeros(0))
+
+    def spread(self, places: Sequence[int], size: int) -> SparseRows:
+        """Return `size` rows, of which those at `places` are these, in this order, and the others are zeros."""
+        counts = self.ptr.new_zeros(size)
+        counts[list(places)] = self.ptr.diff()
+        return SparseRows(pointers(counts), self.column, self.value)
+
+    def cpu(self) -> SparseRows:
+        """Return the rows on the CPU, without gradients."""
+        return SparseRows(*(each.detach().cpu() for each in (self.ptr, self.column, self.value)))
+
     def row(self) -> Tensor:
         """Return the row of each value `[M]`."""
         return torch.arange(len(self), device=self.ptr.device).repeat_interleave(self.ptr.diff())
@@ -115,11 +130,14 @@ class SparseRows:
         ids, value, ptr = (each.detach().cpu().numpy() for each in (self.column, self.value, self.ptr))
         if columns is None:
             columns, place = np.unique(ids, return_inverse=True)
-            return csr_array((value, place, ptr), shape=(len(self), len(columns))), columns
-        place = np.searchsorted(columns, ids)
-        known = columns[np.minimum(place, len(columns) - 1)] == ids if len(columns) else np.zeros(len(ids), bool)
-        ptr = np.concatenate([[0], np.cumsum(known)])[ptr]
-        return csr_array((value[known], place[known], ptr), shape=(len(self), len(columns))), columns
+        else:
+            place = np.searchsorted(columns, ids)
+            known = columns[np.minimum(place, len(columns) - 1)] == ids if len(columns) else np.zeros(len(ids), bool)
+            ptr = np.concatenate([[0], np.cumsum(known)])[ptr]
+            value, place = value[known], place[known]
+        small = np.int32 if max(len(value), len(columns)) < 2**31 else np.int64  # scikit-learn's solvers need 32 bits
+        shape = len(self), len(columns)
+        return csr_array((value, place.astype(small), ptr.astype(small)), shape=shape), columns
 
     @classmethod
     def cat(cls, rows: Sequence[SparseRows]) -> SparseRows:

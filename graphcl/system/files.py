@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import secrets
+import struct
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -119,8 +120,27 @@ def parse_json(text: str, what: str) -> Any:
         raise InputError(f"{what} is not JSON ({one_line(error)}).") from None
 
 
+def _mapped(path: Path, archive: zipfile.ZipFile, member: str, arrays: Any) -> Any:
+    """Return an array of a `.npz` file, memory-mapped if it is large and not compressed; its checksum is verified."""
+    entry = archive.getinfo(member)
+    if entry.file_size <= FREE_BYTES or entry.compress_type != zipfile.ZIP_STORED:
+        return arrays[member.removesuffix(".npy")]
+    with archive.open(entry) as file:
+        while file.read(2**20):
+            pass
+    with path.open("rb") as file:
+        file.seek(entry.header_offset + 26)
+        file.seek(sum(struct.unpack("<HH", file.read(4))), os.SEEK_CUR)  # lengths of the name and of further fields
+        if np.lib.format.read_magic(file) != (1, 0):
+            return arrays[member.removesuffix(".npy")]
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+        if dtype.hasobject:
+            raise ValueError("it holds Python objects")
+        return np.memmap(path, dtype, "c", file.tell(), shape, "F" if fortran else "C")
+
+
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Return the arrays in a `.npz` file, by name; arrays of Python objects are refused, never unpickled.
+    """Return the arrays in a `.npz` file, by name, large ones memory-mapped; Python objects are refused, not unpickled.
 
     Raises:
         InputError: the file cannot be read, is corrupted, or unpacks to far more than its size.
@@ -132,7 +152,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         if total > max(FREE_BYTES, MAX_RATIO * packed):
             raise ValueError(f"its {packed} bytes would unpack to {total} bytes")
         with np.load(path, allow_pickle=False) as arrays:
-            found = dict(arrays)
+            found = {name: _mapped(path, arrays.zip, f"{name}.npy", arrays) for name in arrays.files}
         if not all(isinstance(each, np.ndarray) for each in found.values()):
             raise ValueError("it does not hold arrays")
         return found

@@ -115,12 +115,14 @@ def _lazy_views(
     loader: Any, augmentations: Sequence[Augmentation], generator: torch.Generator, device: torch.device, size: int
 ) -> Iterator[tuple[LazyBatch, LazyBatch, Tensor | None]]:
     """Yield both views and the ids of each batch of an epoch; the views are cut and augmented in pieces of `size`."""
+    resident = getattr(loader, "resident", loader)
+    sources = resident, resident.targets or resident
     for number, batch in enumerate(loader.batch_sampler.draw()):
         weights = loader.batch_sampler.weights
         weight = None if weights is None else weights[number].to(device)
         views = []
         members = batch if isinstance(batch, tuple) else (batch, batch)
-        for source, graphs, augmentation in zip((loader, loader.targets), members, augmentations, strict=True):
+        for source, graphs, augmentation in zip(sources, members, augmentations, strict=True):
             parts = graphs.split(piece_sizes(len(graphs), size))
             pieces = [_Piece(source, part, augmentation, generator, device) for part in parts]
             views.append(LazyBatch(pieces, len(graphs), pair_weight=weight))

@@ -15,8 +15,11 @@ from graphcl.augment.transform import Augmentation
 from graphcl.errors import InputError, InputTypeError
 from graphcl.graphs.batching import check_batch
 from graphcl.methods import Method
-from graphcl.models.contrastive import ContrastiveModel, with_projector
+from graphcl.models.contrastive import ContrastiveModel
+from graphcl.models.sparse import with_projector
+from graphcl.sparse.rows import SparseRows
 from graphcl.system.progress import progress
+from graphcl.system.rows import Rows
 from graphcl.training.checkpoint import Checkpoints
 from graphcl.training.epoch import Epoch
 from graphcl.training.settings import TrainingSettings
@@ -85,7 +88,7 @@ def train(
 
 
 @named_arguments
-def embed(model: nn.Module, loader: Iterable[Batch]) -> tuple[Tensor, Tensor | None]:
+def embed(model: nn.Module, loader: Iterable[Batch]) -> tuple[Any, Tensor | None]:
     """Return the embeddings and labels of all graphs. The encoder runs in evaluation mode without gradients.
 
     Args:
@@ -93,27 +96,32 @@ def embed(model: nn.Module, loader: Iterable[Batch]) -> tuple[Tensor, Tensor | N
         loader: batches of graphs, not shuffled; rows are returned in the same order.
 
     Returns:
-        h `[n, H]` in float32 and labels y `[n]` (None if the graphs have none, or no tensor), both on the CPU.
+        h `[n, H]` in float32 and labels y `[n]` (None if the graphs have none, or no tensor), both on the CPU. If h has
+        more than 64 MB, it is mapped from an unlinked temporary file. Of a sparse encoder, h is a
+        `graphcl.sparse.rows.SparseRows`.
 
     Raises:
         InputError: `loader` gave no batch, a batch has no node features, or an embedding is NaN or infinite.
     """
-    h, y = [], []
+    h, sparse, y, done = Rows(), list[SparseRows](), [], 0
     for part, batch in embed_batches(model, loader):
-        h.append(part.cpu())
+        if isinstance(part, SparseRows):
+            sparse.append(part.cpu())
+        elif len(bad := (~part.isfinite().all(dim=1)).nonzero()):
+            hint = "look for NaN or very large values in its features"
+            raise InputError(f"the embedding of graph {done + int(bad[0])} is NaN or infinite; {hint}.")
+        else:
+            h.append(part.cpu())
+        done += len(part)
         if isinstance(batch.get("y"), Tensor):
             y.append(batch.y.cpu())
-    if not h:
+    if not done:
         raise InputError("`loader` gave no batch; it must give all batches each time it is iterated.")
-    rows = torch.cat(h)
-    if len(bad := (~rows.isfinite().all(dim=1)).nonzero()):
-        hint = "look for NaN or very large values in its features"
-        raise InputError(f"the embedding of graph {int(bad[0])} is NaN or infinite; {hint}.")
-    return rows, torch.cat(y) if y else None
+    return SparseRows.cat(sparse) if sparse else h.joined(), torch.cat(y) if y else None
 
 
 @torch.no_grad()
-def embed_batches(model: nn.Module, loader: Iterable[Batch]) -> Iterator[tuple[Tensor, Batch]]:
+def embed_batches(model: nn.Module, loader: Iterable[Batch]) -> Iterator[tuple[Any, Batch]]:
     """Yield each batch's embeddings `[B, H]` in float32 and the batch, both on the model's device; see `embed`."""
     if isinstance(loader, Dataset):
         hint = "use ResidentLoader(dataset, 1024)"
@@ -128,7 +136,8 @@ def embed_batches(model: nn.Module, loader: Iterable[Batch]) -> Iterator[tuple[T
             for batch in loader:
                 check_batch(batch)
                 batch = batch.to(device)
-                yield model.encode(batch).float(), batch
+                h = model.encode(batch)
+                yield h if model.sparse else h.float(), batch
                 update(batch.num_graphs)
     finally:
         model.train(was_training)

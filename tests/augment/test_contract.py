@@ -588,9 +588,6 @@ def test_on_batches_of_a_loader_and_in_chains(name):
     assert view.validate()
 
 
-# -- CUDA --------------------------------------------------------------------------------------------------------------
-
-
 # -- the checkers notice broken augmentations --------------------------------------------------------------------------
 
 

@@ -201,7 +201,7 @@ def trained(dataset, device, name="two_views", view=None, batch=24, encoder="gin
 @pytest.mark.parametrize("name", methods)
 def test_a_method_trains_as_on_the_cpu(name, dataset):
     data = load_dataset("sbm-400", nodes=True) if methods.facts(name).get("rows") == "nodes" else dataset
-    close(*(trained(data, device, name) for device in ("cuda", "cpu")), name)
+    close(*(trained(data, device, name, batch=48) for device in ("cuda", "cpu")), name)
 
 
 def test_pairs_of_a_group_train_as_on_the_cpu():
@@ -216,7 +216,7 @@ def test_pairs_of_a_group_train_as_on_the_cpu():
     close(*found)
 
 
-@pytest.mark.parametrize("name", encoders)
+@pytest.mark.parametrize("name", sorted(set(encoders) - {"wl_sparse"}))
 def test_an_encoder_trains_as_on_the_cpu(name, dataset):
     if name == "molecule_gine":
         dataset = load_dataset(small_graphs(48, molecules=True), categories=True)

@@ -127,6 +127,7 @@ DATA = [
     (H[0], Y, r"`h` must be \[graphs, features\], got shape \[5\]\."),
     (np.where(np.arange(12)[:, None] < 3, np.nan, H), Y, r"`h` must be finite .* got 3 of 12 rows"),
     (H, Y[:7], r"`y` must be one label for each of the 12 rows of `h`, got shape \[7\]\."),
+    (H, [None, *"ab" * 5, "a"], r"`y` must hold one class for each graph, numbers only or strings only, got object\."),
     (H, Y / 2, r"`y` must hold one class for each graph, got float64 that are not whole numbers\."),
     (H, np.full(12, 4), r"`y` must have two classes or more, got \[4\]\."),
     (H, np.arange(12) == 0, r"`y` must leave 2 graphs of every class in each training part, got 1 of class"),
@@ -169,6 +170,7 @@ INVALID = [
     ("trees", 0, r"`trees` must be in \[1, 1e9\), got 0"),
     ("workers", 0, r"`workers` must be in \[1, 1e9\), got 0"),
     ("on_fold", 3, r"`on_fold` must be a function, got 3"),
+    ("on_test", 3, r"`on_test` must be a function, got 3"),
 ]
 
 

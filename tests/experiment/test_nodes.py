@@ -11,7 +11,6 @@ from torch_geometric.data import Data
 
 from graphcl.commands.embed import main as embed
 from graphcl.commands.pack import main as pack
-from graphcl.commands.show import main as show
 from graphcl.commands.transfer import main as transfer
 from graphcl.references.rows import row_labels
 from graphcl.registry import methods
@@ -57,7 +56,6 @@ def test_a_trained_encoder_embeds_nodes(tmp_path, capfd):
     for command, words, says in (
         (embed, [run, "--out", out, "--force", "--dataset", "PROTEINS"], "'PROTEINS' is not a known data set of nodes"),
         (transfer, [run, "--mode", "probe", "--dataset", "PROTEINS"], f"{run} holds an encoder of nodes, which"),
-        (show, ["--dataset", "Cora"], "Cora is one graph, whose nodes are contrasted; use graphcl run"),
         (pack, ["--dataset", "Cora", "--out", f"{out}.d"], "Cora is one graph, whose nodes are contrasted; use"),
     ):
         assert command(words) == 2, command

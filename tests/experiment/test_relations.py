@@ -16,8 +16,8 @@ from graphcl.evaluate import Kernel
 from graphcl.evaluate.graphs.retrieval import _by_pairs
 from graphcl.evaluate.ranking import cosines, rank_pairs
 from graphcl.experiment import seed as seed_module
-from graphcl.experiment.build import make_model
-from graphcl.experiment.parts import grouped_parts
+from graphcl.experiment.build import make_model, training_sampler
+from graphcl.experiment.parts import grouped_parts, training_graphs
 from graphcl.experiment.run_config import run
 from graphcl.experiment.scoring import calibrated
 from graphcl.models.towers import Tower
@@ -220,12 +220,29 @@ def test_the_estimator_has_roles(files, tmp_path):
         one_line(call, line)
 
 
+def test_supcon_takes_several_targets_of_a_query():
+    """A loss of several positives learns from each of them: both targets become nearer than others."""
+    sets = {kind: [graph(number, kind) for number in range(N)] for kind in "qt"}
+    for each in (*sets["q"], *sets["t"]):
+        del each.project
+    pairs = [(f"q{i - i % 2}", f"t{i}") for i in range(N)]
+    model = GraphCL(towers="separate", loss="supcon", epochs=20, batch_size=16)
+    model.fit(sets["q"], pairs=pairs, targets=sets["t"])
+    h, other = (
+        torch.nn.functional.normalize(torch.as_tensor(model.transform(sets[kind], role=role)))
+        for kind, role in (("q", "query"), ("t", "target"))
+    )
+    nearest = (h[::2] @ other.T).topk(2, dim=1).indices
+    assert float((nearest // 2 == torch.arange(N // 2)[:, None]).float().mean()) > 0.3  # by chance 0.03
+
+
 def test_settings_that_contradict_each_other(files):
     lone = {key: value for key, value in files.items() if key != "positives"}
     for given, line in (
         ({"targets": "synthetic"}, "`targets` needs the pairs of queries and targets"),
         ({"towers": "separate"}, "`towers` separate needs queries and targets"),
         ({"batch_by": "project"}, "`batch_by` needs pairs"),
+        ({"pair_share": 0.5}, "`pair_share` needs pairs"),
         ({"keep_projector": True, "method": "infograph"}, "`keep_projector` projects whole graphs"),
         ({**files, "hard_negatives": 2, "method": "moco"}, "`hard_negatives` are keys of the loss"),
         (lone, "`targets` needs the pairs"),
@@ -268,6 +285,21 @@ def test_vectors_are_targets_and_both_roles_are_embedded(files, tmp_path):
         assert main(words) == 0
         with np.load(tmp_path / f"{role}.npz") as arrays:
             assert arrays["h"].shape == (N, 96)
+
+
+def test_a_share_of_the_pairs_is_part_of_a_larger_share(files, tmp_path):
+    """A run trains on whole components only, and scores the same test part."""
+    dataset = with_pairs(load_dataset(files["dataset"]), files["positives"], load_dataset(files["targets"]))
+    whole = training_graphs(settings(files, tmp_path), dataset)
+    shares = (0.25, 0.5)
+    less, more = (training_graphs(settings(files, tmp_path, pair_share=each), dataset) for each in shares)
+    assert set(less.tolist()) < set(more.tolist()) < set(whole.tolist())
+    assert [len(each) / len(whole) for each in (less, more)] == pytest.approx(shares, abs=0.03)
+    for share, graphs in zip(shares, (less, more), strict=True):
+        config = settings(files, tmp_path, pair_share=share, eval=["retrieval"])
+        assert torch.equal(training_graphs(config, dataset, "target"), graphs)  # the component of q1 is q1 and t1
+    sampler = training_sampler(config, dataset, 4, torch.Generator())
+    assert {*torch.cat([one for one, _ in sampler.draw()]).tolist()} <= {*more.tolist()}
 
 
 def test_settings_of_pairs_that_do_not_fit(files, tmp_path):

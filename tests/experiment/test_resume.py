@@ -27,6 +27,7 @@ from graphcl.models.saved import read_saved
 from graphcl.run import main
 from graphcl.system.signals import Stop
 from tests.conftest import small_graphs
+from tests.datasets.graphs import Trap
 from tests.memory import peak
 
 ARGUMENTS = ["--epochs", "4", "--seeds", "0", "1", "--batch-size", "16", "--encoder.hidden_channels", "8"]
@@ -263,11 +264,6 @@ def reversed_graphs(folder):
     InMemoryDataset.save(small_graphs()[::-1], read_config(folder / "config.yaml")["dataset"])
 
 
-class Evil:
-    def __reduce__(self):
-        return os.mkdir, ("pwned",)
-
-
 def link(name):
     """Replace `name` by a link to files elsewhere."""
 
@@ -291,7 +287,7 @@ REFUSED = {
     "other data": (reversed_graphs, "--seeds 0-2", "copy holds a run on other data or files: `dataset.digest` was "),
     "bomb": (lambda folder: np.savez_compressed(folder / "embeddings.npz", seeds=[0], h=np.zeros((1, 10**8), np.uint8)),
              "", DAMAGED),
-    "code": (lambda folder: torch.save({"weights": Evil()}, folder / "encoder.pt"), "", DAMAGED),
+    "code": (lambda folder: torch.save({"weights": Trap()}, folder / "encoder.pt"), "", DAMAGED),
     "one letter": (change("result.json", lambda text: text.replace(b'"accuracy"', b'"accurac_"', 1)), "", DAMAGED),
     **{name: (link(name), "", f"{name} is a link, and nothing is written through it; remove it.")
        for name in (".lock", "checkpoints", "metrics.jsonl")},

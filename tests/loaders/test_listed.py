@@ -81,6 +81,25 @@ def test_every_pair_occurs_if_none_conflict_and_places_stay_together():
     assert sorted(torch.cat([one for one, _ in sampler.draw()]).tolist()) == list(range(0, 64, 2))
 
 
+def test_several_targets_of_a_query_are_positives_and_no_known_positive_is_a_negative():
+    draw = seeded(1)
+    pairs = [(query, 2 * query + k) for query in range(20) for k in range(1 + query % 3)]  # every third shares a target
+    relation = make_relation([*pairs, (0, 39)], range(20), range(60))
+    sampler, found = ListedPairs(relation, 12, True, draw, several=True), []
+    for (queries, targets), ids in zip(sampler.draw(), sampler.ids, strict=True):
+        nodes, label = torch.cat([queries, targets + 20]), ids.repeat(2)
+        entry, positive = relation.positives(nodes)
+        one, two = (positive[:, None] == nodes).nonzero(as_tuple=True)
+        assert torch.equal(label[entry[one]], label[two])
+        assert torch.equal(ids, queries)
+        found += [(query, target) for query, target in zip(queries.tolist(), targets.tolist(), strict=True)]
+    assert len(set(found)) == len(found) > 20
+    shared = ListedPairs(
+        make_relation([(i // 3, i) for i in range(36)], range(12), range(36)), 12, True, draw, several=True
+    )
+    assert all((ids.unique(return_counts=True)[1] == 3).all() for _ in shared.draw() for ids in shared.ids)
+
+
 def test_parts_and_other_negatives_keep_what_is_known():
     relation = make_relation([(0, 1), (2, 3), (3, 0)], range(5)).of_pairs(torch.arange(2))
     other = relation.with_negatives(torch.tensor([[0], [4]]))

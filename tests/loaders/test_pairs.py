@@ -12,6 +12,9 @@ from torch_geometric.loader import DataLoader
 from graphcl import GIN, ContrastiveModel, TwoViews, train
 from graphcl.augment import Identity
 from graphcl.datasets import load_dataset, write_on_disk
+from graphcl.datasets.groups import GroupNumbers
+from graphcl.datasets.relation import relation_of_groups
+from graphcl.loaders.listed import ListedPairs
 from graphcl.loaders.loader import make_loader
 from graphcl.loaders.pairs import EpochPairs
 from graphcl.loaders.resident import ResidentLoader
@@ -135,29 +138,10 @@ def test_wrong_arguments(dataset):
         one_line(lambda: ResidentLoader(dataset, batch_sampler=EpochPairs(**given)), line)  # noqa: B023, called at once
 
 
-@pytest.mark.parametrize("shuffle", [True, False])
-def test_more_members_of_a_group_are_in_one_batch(shuffle):
-    sampler = EpochPairs(GROUPS, 2, shuffle, seeded(0), members=4)
-    drawn = set()
-    for _ in range(8):
-        found = {}
-        for pairs, ids in zip(sampler.draw(), sampler.ids, strict=True):
-            assert [len(each) for each in pairs] == [4, 4]  # two groups of two pairs
-            assert set(found).isdisjoint(ids.tolist())
-            for pair, number in zip(zip(*pairs, strict=True), ids.tolist(), strict=True):
-                found.setdefault(number, []).extend(map(int, pair))
-        for members, of in zip((found[number] for number in range(4)), MEMBERS.values(), strict=True):
-            assert len(members) == 4
-            assert len(set(members)) == min(4, len(of))
-            assert set(members) <= of
-        drawn.add(str(found))
-    assert (len(drawn) > 1) == shuffle
-    one_line(lambda: EpochPairs(GROUPS, 2, members=3), "`members` must be an even number, at least 2, got 3.")
-
-
 def test_a_loss_with_several_positives_gets_the_groups():
     dataset = load_dataset(small_graphs(14))
-    loader = ResidentLoader(dataset, batch_sampler=EpochPairs(GROUPS, 2, True, seeded(0), members=4))
+    pairs = relation_of_groups(GroupNumbers()(GROUPS))
+    loader = ResidentLoader(dataset, batch_sampler=ListedPairs(pairs, 8, True, seeded(0), several=True))
     method = TwoViews(ContrastiveModel(GIN(dataset.num_features, 8, 2)), "supcon", labels="ids")
     one, two = next(iter(loader))
     found = method(one, two, ids=loader.batch_sampler.ids[0]).loss

@@ -13,6 +13,7 @@ from graphcl.augment import NodeDrop, two_views
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.gin import GIN
 from graphcl.registry import methods
+from tests.strategies import seeded
 
 OF_GRAPHS = [name for name in methods if methods.facts(name).get("rows") != "nodes"]
 """Registered methods that contrast graphs; the others contrast nodes."""
@@ -30,10 +31,6 @@ def vectors(n):
 def spec(name, n):
     """Return the setting `method` of the method `name` for n graphs, with a file of vectors where it needs one."""
     return {"name": name, **({"vectors": vectors(n)} if name == "clip" else {})}
-
-
-def seeded(seed):
-    return torch.Generator().manual_seed(seed)
 
 
 def graphs(n=24, seed=0, dtype=torch.float32):

@@ -25,7 +25,7 @@ def rows_of(dataset, **settings):
 
 
 def test_facts_are_known():
-    needs = {"graphs", "nodes", "columns", "smiles", "groups", "init", "batchnorm", "trained", *TASKS}
+    needs = {"graphs", "nodes", "columns", "dense", "smiles", "groups", "init", "batchnorm", "trained", *TASKS}
     for name in references:
         assert {*references.fact(name, "needs").split()} <= needs, name
         assert references.fact(name, "task") in {"", *TASKS}, name

@@ -15,7 +15,7 @@ from graphcl.commands.show import main as show
 from graphcl.config import make_config
 from graphcl.experiment.record import output
 from graphcl.references.rows import row_labels
-from graphcl.report.cosines import density
+from graphcl.report.figures import density
 from graphcl.report.run_files import EDGES
 from graphcl.run import main as run
 
@@ -69,7 +69,7 @@ def test_the_page_is_well_formed_and_loads_nothing(folder):
     text, root = page_of(folder)
     assert sections(root) == [
         "Scores", "Training", "Map of the embeddings", "Similarity of positives and negatives",
-        "Push on a negative by its cosine", "Time", "Settings",
+        "Time", "Settings",
     ]  # fmt: skip
     assert not re.search(r"https?:|src=|@import|<link|<script", text)
     ids = re.findall(r'\bid="([^"]*)"', text)

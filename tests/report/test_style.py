@@ -4,8 +4,7 @@ import itertools
 
 import matplotlib
 
-from graphcl.report.curves import curves
-from graphcl.report.embedding_map import CLASSES, class_style
+from graphcl.report.figures import CLASSES, class_style, curves
 from graphcl.report.svg import inline, to_svg
 
 

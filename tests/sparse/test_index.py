@@ -70,6 +70,21 @@ def test_added_rows_are_found_and_saved(tmp_path):
     assert all(isinstance(part.value, np.memmap) for part in loaded._segments)
 
 
+def test_additions_to_a_saved_index_leave_its_files_as_they_are(tmp_path):
+    parts = [random_rows(size, seed) for seed, size in enumerate((30, 20))]
+    SparseIndex(parts[0]).save(tmp_path / "index")
+    before = {file: file.stat().st_mtime_ns for file in (tmp_path / "index").rglob("*.npy")}
+    index = SparseIndex.load(tmp_path / "index")
+    index.add(parts[1])
+    index.save(tmp_path / "index")
+    assert {file: file.stat().st_mtime_ns for file in before} == before
+    queries = random_rows(9, 0)
+    scores, _ = SparseIndex.load(tmp_path / "index").search(queries, 10)
+    np.testing.assert_allclose(scores, brute_force(SparseRows.cat(parts), queries, 10)[0])
+    with pytest.raises(InputError, match="holds another index; pass a new folder"):
+        SparseIndex(parts[1]).save(tmp_path / "index")
+
+
 def test_errors(tmp_path):
     with pytest.raises(InputError, match=r"`k` must be in 1 \.\. 30, the number of rows, got 31."):
         SparseIndex(random_rows(30, 0)).search(random_rows(3, 0), 31)

@@ -12,9 +12,7 @@ from graphcl.evaluate import FoldScores, paired_test
 from graphcl.sweep import make_plan, make_table
 from graphcl.sweep.across import Duel, across
 from graphcl.sweep.figures import write_figures
-from graphcl.sweep.latex import to_latex
-from graphcl.sweep.markdown import to_markdown
-from graphcl.sweep.write import to_csv
+from graphcl.sweep.write import to_csv, to_latex, to_markdown
 
 ROWS = {"majority": -20, "statistics": -2, "untrained": 0, "calibrated": 1}
 """Row without training -> its made-up distance from the untrained encoder, in percentage points."""

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from graphcl.errors import InputError, one_line
+from graphcl.system import files
+from graphcl.system import rows as rows_module
 from graphcl.system.files import read_arrays, read_json, read_text, write_text
 from tests.memory import peak
 
@@ -91,3 +94,32 @@ def test_arrays_are_read_or_refused(tmp_path):
 def test_messages_hold_no_control_characters():
     assert str(InputError("no \x1b[2J\ud800 file\nnor \x07")) == "no \\x1b[2J\\ud800 file\nnor \\x07"
     assert one_line("a\n\tb\x00" + "c" * 999, 12) == r"a b\x00cc..."
+
+
+def test_large_arrays_are_mapped_and_damage_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "FREE_BYTES", 1000)
+    arrays = {"h": np.random.default_rng(0).random((7, 40)), "seeds": np.arange(3), "turned": np.ones((40, 5)).T}
+    np.savez(tmp_path / "a.npz", **arrays)
+    found = read_arrays(tmp_path / "a.npz")
+    for name, each in arrays.items():
+        assert np.array_equal(found[name], each)
+        assert isinstance(found[name], np.memmap) == (name != "seeds")
+    np.savez(tmp_path / "o.npz", h=np.array([None] * 2000))
+    with pytest.raises(InputError, match="Python objects"):
+        read_arrays(tmp_path / "o.npz")
+    content = bytearray((tmp_path / "a.npz").read_bytes())
+    content[1000] ^= 1
+    (tmp_path / "a.npz").write_bytes(content)
+    with pytest.raises(InputError, match="CRC"):
+        read_arrays(tmp_path / "a.npz")
+
+
+def test_many_rows_are_in_a_file_and_none_is_lost(monkeypatch):
+    parts = [torch.rand(count, 3, generator=torch.Generator().manual_seed(count)) for count in (2, 1, 5, 4)]
+    for held in (10**6, 20, 0):
+        monkeypatch.setattr(rows_module, "HELD", held)
+        rows = rows_module.Rows()
+        for part in parts:
+            rows.append(part)
+        assert torch.equal(rows.joined(), torch.cat(parts))
+        assert (rows._file is None) == (held == 10**6)

@@ -11,7 +11,7 @@ from graphcl import load_dataset
 from graphcl.errors import InputWarning
 from graphcl.evaluate import rank_by
 from graphcl.evaluate.on_split import group_split
-from graphcl.sweep.markdown import _markdown
+from graphcl.sweep.write import _markdown
 from tests.variants import Refused, kind, text
 
 NAN, INF = float("nan"), float("inf")

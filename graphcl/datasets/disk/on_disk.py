@@ -1,7 +1,8 @@
 """Open data sets on disk as memory-mapped files; only the pages that are accessed are loaded.
 
     FOLDER/graphcl.json     name, features, classes, number of graphs, slices file of each attribute, ...
-    FOLDER/x.npy            the attribute `x` of all graphs, concatenated as in PyG's `InMemoryDataset`
+    FOLDER/x.npy            the attribute `x` of all graphs, concatenated as in PyG's `InMemoryDataset`; one-hot columns
+                            as category numbers, other columns in fewer bytes where exact (`compact` in graphcl.json)
     FOLDER/x.slices.npy     start of each graph in `x`, `[n + 1]`; attributes with equal slices share one file
     FOLDER/id.npy           a string attribute of all graphs, concatenated as UTF-8 bytes
     FOLDER/split.train.npy  benchmark only: indices of the training graphs; also split.valid.npy, split.test.npy
@@ -33,6 +34,7 @@ from graphcl.datasets.settings import FeatureName
 from graphcl.datasets.store import LARGEST
 from graphcl.datasets.texts import decode
 from graphcl.errors import InputError, one_line, reason
+from graphcl.graphs.compact import Compact, Layout
 from graphcl.system.files import read_json
 
 META = "graphcl.json"
@@ -45,6 +47,18 @@ class _BenchmarkMeta(Settings):
     task_type: Name
     eval_metric: Name
     num_tasks: Count
+
+
+class CompactMeta(Settings):
+    """Columns in `graphcl.json` whose file holds bytes, see `graphcl.graphs.compact.Layout`."""
+
+    dtype: Literal["float32", "float64", "int64"]
+    kinds: list[Literal["code8", "code16", "float16", "float32", "float64", "uint8", "int16", "int32", "int64"]]
+    widths: list[Count]
+
+    def layout(self) -> Layout:
+        """Return the layout of a row."""
+        return Layout(getattr(torch, self.dtype), tuple(zip(self.kinds, self.widths, strict=False)))
 
 
 class Meta(Settings):
@@ -61,6 +75,8 @@ class Meta(Settings):
     """Attribute -> attribute that names its slices file; attributes with equal slices share one file."""
     texts: list[str] = Field([])
     """Attributes that hold a string for each graph, as UTF-8 bytes."""
+    compact: dict[str, CompactMeta] = Field({})
+    """Attributes whose file holds the bytes of compact columns, uint8 `[rows, bytes]`."""
     benchmark: _BenchmarkMeta | None = None
 
 
@@ -99,6 +115,12 @@ class MappedDataset(GraphDataset):
             return
         for start in torch.linspace(0, content.numel() - _BLOCK, _BLOCKS, dtype=torch.float64).long().tolist():
             super()._add_bytes(digest, key, content[start : start + _BLOCK])
+
+    def _add_compact(self, digest: Any, key: str, value: Compact) -> None:
+        if value.raw.nbytes > _BLOCK * _BLOCKS:
+            self._add_bytes(digest, key, value.raw.flatten())
+        else:
+            super()._add_compact(digest, key, value)
 
     def check(self, batch: Mapping[str, Tensor], ptr: Tensor, edge_ptr: Tensor) -> None:
         """Raise InputError if an edge ends outside its graph, or a feature is not finite: the file is damaged.
@@ -163,20 +185,34 @@ def check_attribute(key: str, what: str) -> None:
 
 def _open(path: Path) -> MappedDataset:
     meta = _read_meta(path / META)
-    n = meta.num_graphs
-    cuts, data, slices = {}, Data(), {}
+    data, slices = _attributes(path, meta)
+    _check_graphs(path, meta, data, slices)
+    classes, benchmark = _classes(path, meta, data.y), _benchmark(path, meta, data.y)
+    dataset = MappedDataset(data, slices, meta.name, meta.features, classes, meta.degree_columns, benchmark)
+    dataset.folder = path
+    return dataset
+
+
+def _attributes(path: Path, meta: Meta) -> tuple[Data, dict[str, Tensor]]:
+    """Return the mapped attributes of all graphs, and where each graph starts in each of them."""
+    n, cuts, data, slices = meta.num_graphs, {}, Data(), {}
     for key in set(meta.attributes.values()):
         cut = cuts[key] = map_npy(path / f"{key}.slices.npy")
         valid = cut.shape == (n + 1,) and cut.dtype == torch.long and cut[0] == 0 and bool((cut[1:] >= cut[:-1]).all())
         _need(valid, path / f"{key}.slices.npy", f"[{n + 1}] of int64, start at 0 and ascend, for {n} graphs", cut)
     for key, cut_as in meta.attributes.items():
-        value, cut = map_npy(path / f"{key}.npy"), cuts[cut_as]
+        value, cut = _map(path / f"{key}.npy", meta.compact.get(key)), cuts[cut_as]
         size = value.size(data.__cat_dim__(key, value) or 0) if value.dim() else -1
         _need(size == int(cut[-1]), path / f"{key}.npy", f"of {int(cut[-1])} entries, as {cut_as}.slices.npy", value)
         data[key], slices[key] = value, cut
         if key in meta.texts:
             data[key], slices[key] = _texts(value, cut, path / f"{key}.npy"), torch.arange(n + 1)
-    x, edges, y = data.x, data.edge_index, data.y
+    return data, slices
+
+
+def _check_graphs(path: Path, meta: Meta, data: Data, slices: dict[str, Tensor]) -> None:
+    """Raise InputError if an attribute that all data sets or some have is not of its shape and kind."""
+    n, x, edges = meta.num_graphs, data.x, data.edge_index
     numbers = x.is_floating_point() or x.dtype == torch.long
     _need(x.dim() == 2 and numbers, path / "x.npy", "[N, F] of floating numbers or int64", x)
     _need(edges.shape[:-1] == (2,) and edges.dtype == torch.long, path / "edge_index.npy", "[2, E] of int64", edges)
@@ -188,24 +224,42 @@ def _open(path: Path) -> MappedDataset:
     if (group := data.get("group")) is not None:
         valid = group.shape == (n,) and group.dtype == torch.long and group.min() >= NO_GROUP
         _need(valid, path / "group.npy", f"[{n}] of int64, -1 for no group", group)
-    classes: Classes | None = None
-    benchmark = None
-    if meta.classes is not None:
-        texts = any(isinstance(each, str) for each in meta.classes)
-        classes = np.array(meta.classes, dtype=object) if texts else torch.tensor(meta.classes, dtype=torch.long)
-        valid = y is not None and y.shape == (n,) and y.dtype == torch.long and y.min() >= 0 and y.max() < len(classes)
-        _need(valid, path / "y.npy", f"[{n}] of int64 in [0, {len(classes)}), the number of classes", y)
-    if meta.benchmark is not None:
-        tasks, split = meta.benchmark.num_tasks, {}
-        _need(y is not None and y.shape == (n, tasks), path / "y.npy", f"[{n}, {tasks}], one column a task", y)
-        for part in ("train", "valid", "test"):
-            rows = split[part] = map_npy(path / f"split.{part}.npy")
-            valid = rows.dim() == 1 and rows.dtype == torch.long and bool(((rows >= 0) & (rows < n)).all())
-            _need(valid, path / f"split.{part}.npy", f"graph indices, int64 in [0, {n})", rows)
-        benchmark = Benchmark(split=split, **meta.benchmark.model_dump())
-    dataset = MappedDataset(data, slices, meta.name, meta.features, classes, meta.degree_columns, benchmark)
-    dataset.folder = path
-    return dataset
+
+
+def _classes(path: Path, meta: Meta, y: Tensor | None) -> Classes | None:
+    """Return the classes that the labels `y` number, if any."""
+    if meta.classes is None:
+        return None
+    n, texts = meta.num_graphs, any(isinstance(each, str) for each in meta.classes)
+    classes: Classes = np.array(meta.classes, dtype=object) if texts else torch.tensor(meta.classes, dtype=torch.long)
+    valid = y is not None and y.shape == (n,) and y.dtype == torch.long and y.min() >= 0 and y.max() < len(classes)
+    _need(valid, path / "y.npy", f"[{n}] of int64 in [0, {len(classes)}), the number of classes", y)
+    return classes
+
+
+def _benchmark(path: Path, meta: Meta, y: Tensor | None) -> Benchmark | None:
+    """Return the split and the task of a benchmark, if the data set is one."""
+    if meta.benchmark is None:
+        return None
+    n, tasks, split = meta.num_graphs, meta.benchmark.num_tasks, {}
+    _need(y is not None and y.shape == (n, tasks), path / "y.npy", f"[{n}, {tasks}], one column a task", y)
+    for part in ("train", "valid", "test"):
+        rows = split[part] = map_npy(path / f"split.{part}.npy")
+        valid = rows.dim() == 1 and rows.dtype == torch.long and bool(((rows >= 0) & (rows < n)).all())
+        _need(valid, path / f"split.{part}.npy", f"graph indices, int64 in [0, {n})", rows)
+    return Benchmark(split=split, **meta.benchmark.model_dump())
+
+
+def _map(file: Path, compact: CompactMeta | None) -> Tensor:
+    """Return a mapped attribute, whose file may hold compact columns."""
+    value = map_npy(file)
+    if compact is None:
+        return value
+    layout = compact.layout()
+    fits = value.dim() == 2 and value.dtype == torch.uint8 and value.size(1) == layout.row_bytes
+    rule = f"[rows, {layout.row_bytes}] of uint8, for fewer than 65,536 columns"
+    _need(fits and layout.width < 2**16, file, rule, value)
+    return Compact(value, layout)
 
 
 def _texts(value: Tensor, cut: Tensor, file: Path) -> list[str]:

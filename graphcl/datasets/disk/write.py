@@ -35,6 +35,7 @@ from graphcl.datasets.sources import as_path
 from graphcl.datasets.store import not_resident
 from graphcl.datasets.texts import encode
 from graphcl.errors import InputError, one_line, reason
+from graphcl.graphs.compact import ROWS, Compact, Layout, layout_of
 from graphcl.system.progress import Update, progress
 
 
@@ -175,6 +176,7 @@ class _Writer:
         meta = Meta.of({
             "name": self._name, "features": self._last.features, "degree_columns": self._last.degree_columns,
             "num_graphs": self._num_graphs, "attributes": cut_as,
+            "compact": {key: found for key, column in self._columns.items() if (found := column.compact())},
             "texts": [key for key, column in self._columns.items() if column.text],
             "classes": classes,
             "benchmark": benchmark and {key: each for key, each in vars(benchmark).items() if key != "split"},
@@ -201,6 +203,10 @@ class _Column:
         self._what, self._dtype = f"{what}: `{key}`", value.dtype
         self._before, self._after = value.shape[: self._dim], value.shape[self._dim + 1 :]
         parts = math.prod(self._before)
+        self._files = files
+        wide = value.dim() == 2 and 0 < value.size(1) < 2**16
+        self._packs = key in ("x", "edge_attr") and wide and value.dtype in (torch.float32, torch.float64, torch.int64)
+        self._layout: Layout | None = None
         if value.dtype not in CODES or not 1 <= parts <= 64:
             raise InputError(f"{self._what}, {_kind(value)}, cannot be stored; remove or convert it.")
         names = [self.values, *(folder / f"{key}.{number}.part" for number in range(1, parts))]
@@ -215,12 +221,52 @@ class _Column:
         size, around = int(cut[-1]), (value.shape[: self._dim], value.shape[self._dim + 1 :])
         if around != (self._before, self._after) or value.dtype != self._dtype:
             raise InputError(f"{self._what} of the graphs from {first} on is {_kind(value)}; use one shape and dtype.")
+        if self._packs:
+            for part in value.parts() if isinstance(value, Compact) else value.cpu().split(ROWS):
+                on_write(self._pack(part))
+            _append(self._cut, cut[1:] + self._size)
+            self._size += size
+            return
         rows = value.reshape(len(self._parts), value.size(self._dim), *self._after)
         for part, file in zip(rows, self._parts, strict=True):
             _append(file, part)
             on_write(part.nbytes)
         _append(self._cut, cut[1:] + self._size)
         self._size += size
+
+    def _pack(self, rows: Tensor) -> int:
+        """Append rows in the fewest bytes, which are those of all rows so far; return the number of bytes."""
+        layout = layout_of(rows, self._layout)
+        if layout is None:  # no rows yet
+            return 0
+        if self._layout not in (None, layout):
+            self._write_again(layout)
+        self._layout = layout
+        packed = layout.pack(rows)
+        _append(self._parts[0], packed)
+        return packed.nbytes
+
+    def _write_again(self, layout: Layout) -> None:
+        """Write the rows so far in a finer layout."""
+        before, old, path = self._layout, self._parts[0], self.values.with_suffix(".again")
+        assert before is not None
+        old.close()
+        file = self._files.enter_context(path.open("xb"))
+        file.write(bytes(HEADER))
+        with self.values.open("rb") as source:
+            source.seek(HEADER)
+            while content := source.read(ROWS * before.row_bytes):
+                raw = torch.frombuffer(bytearray(content), dtype=torch.uint8).view(-1, before.row_bytes)
+                _append(file, layout.pack(before.expand(raw)))
+        os.replace(path, self.values)
+        self._parts[0] = file
+
+    def compact(self) -> dict[str, Any] | None:
+        """Return the entry of `graphcl.json` for compact columns; None for plain ones."""
+        if self._layout is None or not self._layout.is_smaller:
+            return None
+        kinds, widths = zip(*self._layout.blocks, strict=True)
+        return {"dtype": str(self._dtype).removeprefix("torch."), "kinds": [*kinds], "widths": [*widths]}
 
     def finish(self, num_graphs: int) -> None:
         """Concatenate the temporary files and write the headers of the `.npy` files."""
@@ -230,9 +276,11 @@ class _Column:
             with open(part.name, "rb") as source:
                 shutil.copyfileobj(source, whole)
             os.unlink(part.name)
-        shape = (*self._before, self._size, *self._after)
+        shape, dtype = (*self._before, self._size, *self._after), self._dtype
+        if self._layout is not None and self._layout.is_smaller:
+            shape, dtype = (self._size, self._layout.row_bytes), torch.uint8
         for file, header in (
-            (whole, npy_header(self._dtype, shape)),
+            (whole, npy_header(dtype, shape)),
             (self._cut, npy_header(torch.long, (num_graphs + 1,))),
         ):
             file.seek(0)

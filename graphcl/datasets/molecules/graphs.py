@@ -99,6 +99,12 @@ def molecule_graphs(molecules: Iterable[tuple[Any, str]]) -> Graphs:
         large["bonds"].append(len(bonds))
     of = {name: np.array(values, np.int64) for name, values in large.items()}
     of |= {name: np.frombuffer(values, np.uint8).astype(np.int64) for name, values in small.items()}
+    return _collated(of)
+
+
+def _collated(of: dict[str, np.ndarray]) -> Graphs:
+    """Return the graphs of `molecule_graphs` from what was read of all atoms, bonds and molecules."""
+    chem = import_rdkit("Chem")
     ptr, edge_ptr = pointers(torch.from_numpy(of["atoms"])), pointers(torch.from_numpy(2 * of["bonds"]))
     first = np.repeat(ptr[:-1].numpy(), of["bonds"])
     neighbours = np.bincount(np.concatenate([first + of["begin"], first + of["end"]]), minlength=len(of["element"]))

@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from graphcl.arguments import Count, Counts, FoldCount, Seed
-from graphcl.evaluate.folds import OnFold, Part, make_folds, pair_dots, unit_rows
+from graphcl.evaluate.folds import OnFold, OnTest, Part, embedding, make_folds, pair_dots, unit_rows
 from graphcl.evaluate.scores import FoldScores
 from graphcl.registry import evaluators
 
@@ -26,6 +26,7 @@ def knn(
     grid: Counts = (1, 5, 10, 20, 50),
     workers: Count | None = None,
     on_fold: OnFold | None = None,
+    on_test: OnTest | None = None,
 ) -> FoldScores:
     r"""Return the cross-validated test accuracy in percent of a weighted vote of the k nearest training graphs.
 
@@ -42,7 +43,7 @@ def knn(
 
     Memory: about 12 n^2 bytes.
 
-    For the other arguments, the result and the errors, see `svm`; `inner_folds` choose k.
+    For the other arguments, the result and the errors, see `svm`; `h` may be sparse, and `inner_folds` choose k.
 
     Args:
         seed: seed of the folds and of the order of equal cosines.
@@ -56,20 +57,20 @@ def knn(
     Reference: Z. Wu et al., "Unsupervised Feature Learning via Non-Parametric Instance Discrimination", CVPR 2018,
     section 3.4.
     """
-    data = make_folds(h, y, seed, folds, inner_folds, workers, on_fold)
+    data = make_folds(embedding(h, sparse=True), y, seed, folds, inner_folds, workers, on_fold, on_test)
     # one sorted table of cosines serves all folds and all k; equal rows have exactly equal cosines
     similarity = pair_dots(unit_rows(data.h), data.workers)
     order = _most_similar_first(similarity, np.random.default_rng(seed).permutation(len(similarity)))
 
-    def accuracies(part: Part, candidates: Sequence[int]) -> list[float]:
+    def hits(part: Part, candidates: Sequence[int]) -> list[np.ndarray]:
         train, held = part
         near = _neighbours(order, part, min(max(candidates), len(train)))
         weight = np.exp(similarity[held[:, None], near] / TEMPERATURE)
         votes = (data.labels[near][..., None] == np.unique(data.labels)) * weight[..., None]
         votes = votes.cumsum(1)  # [held, k, classes]; cumulative, so that one table serves all k
-        return [float(np.mean(votes[:, min(k, len(train)) - 1].argmax(1) == data.labels[held])) for k in candidates]
+        return [votes[:, min(k, len(train)) - 1].argmax(1) == data.labels[held] for k in candidates]
 
-    return data.scores(grid, accuracies)
+    return data.scores(grid, hits)
 
 
 def _most_similar_first(similarity: np.ndarray, ties: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from graphcl.arguments import Costs, Count, FoldCount, Seed
-from graphcl.evaluate.folds import C_GRID, OnFold, Part, make_folds
+from graphcl.evaluate.folds import C_GRID, OnFold, OnTest, Part, embedding, make_folds
 from graphcl.evaluate.scores import FoldScores
 from graphcl.registry import evaluators
 
@@ -27,6 +27,7 @@ def logreg(
     grid: Costs = C_GRID,
     workers: Count | None = None,
     on_fold: OnFold | None = None,
+    on_test: OnTest | None = None,
 ) -> FoldScores:
     r"""Return the cross-validated test accuracy in percent of L2-penalised logistic regression on a frozen embedding.
 
@@ -45,9 +46,9 @@ def logreg(
 
     Reference: the linear evaluation of P. Velickovic et al., "Deep Graph Infomax", ICLR 2019, section 4.2.
     """
-    data = make_folds(h, y, seed, folds, inner_folds, workers, on_fold)
+    data = make_folds(embedding(h), y, seed, folds, inner_folds, workers, on_fold, on_test)
 
-    def accuracies(part: Part, candidates: Sequence[float]) -> list[float]:
+    def hits(part: Part, candidates: Sequence[float]) -> list[np.ndarray]:
         from sklearn import config_context
         from sklearn.linear_model import LogisticRegression
         from sklearn.preprocessing import StandardScaler
@@ -62,10 +63,10 @@ def logreg(
         with config_context(assume_finite=True, skip_parameter_validation=True):
             for c in sorted(candidates):  # ascending, for the warm start
                 model.set_params(C=c).fit(fit, data.labels[train])
-                found[c] = float(np.mean(model.predict(test) == data.labels[held]))
+                found[c] = model.predict(test) == data.labels[held]
         return [found[c] for c in candidates]
 
-    return data.scores([float(c) for c in grid], accuracies)
+    return data.scores([float(c) for c in grid], hits)
 
 
 def use_newton(labels: np.ndarray, columns: int) -> bool:

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from graphcl.arguments import Count, FoldCount, Seed
 from graphcl.errors import InputError
-from graphcl.evaluate.folds import OnFold, Part, as_array, embedding, make_folds, unit_rows
+from graphcl.evaluate.folds import OnFold, OnTest, Part, as_array, embedding, make_folds, unit_rows
 from graphcl.evaluate.on_split import check_groups_apart, group_split, split_parts
 from graphcl.evaluate.ranking import QueryScores, Similarity, cosines, group_numbers, rank_by, rank_pairs
 from graphcl.evaluate.scores import FoldScores
@@ -67,6 +67,7 @@ def retrieval(
     inner_folds: FoldCount = 5,
     workers: Count | None = None,
     on_fold: OnFold | None = None,
+    on_test: OnTest | None = None,
 ) -> FoldScores:
     r"""Return the mean reciprocal rank in percent of each query's first relevant graph, by cosine similarity.
 
@@ -77,7 +78,8 @@ def retrieval(
     `graphcl.evaluate.ranking.rank_queries`.
 
     Args:
-        h: embedding `[n, D]`, any float dtype, any device, converted to float64; or a `Kernel`.
+        h: embedding `[n, D]`, any float dtype, any device, converted to float64; or a sparse matrix of SciPy, whose
+            columns are not standardised; or a `Kernel`.
         y: class of each graph `[n]`; None if `group` is given, which then decides.
         seed: seed of the folds; with groups, only recorded.
         group: group of each graph `[n]`, strings or whole numbers, -1 for none; default: relevance by class.
@@ -91,6 +93,7 @@ def retrieval(
         inner_folds: number of inner folds, by class only; reduced if a class is too small.
         workers: number of threads, by class only; one per available core by default.
         on_fold: called with the finished and the total number of inner folds, for a progress bar.
+        on_test: called with the queries of the test part (each outer fold), and the reciprocal rank of each.
 
     Returns:
         `FoldScores` with the metric `mrr`; `chosen` is 1 for standardised columns, else 0, or the setting of a kernel;
@@ -109,25 +112,25 @@ def retrieval(
 
     Reference: Musgrave et al., "A Metric Learning Reality Check", ECCV 2020 (settings by validation groups).
     """
-    kernel = h if isinstance(h, Kernel) else cosine_kernel(embedding(h))
+    kernel = h if isinstance(h, Kernel) else cosine_kernel(embedding(h, sparse=True))
     given = {"pairs": _rows("pairs", pairs), "targets": _rows("targets", targets)}
     ranked_parts = _ranked_parts(kernel, group, split, **given, place=_rows("place", place))
     if ranked_parts is not None:
         anywhere = None if place is None else _ranked_parts(kernel, group, split, **given, place=None)
-        found = _on_parts(kernel, *ranked_parts, seed, anywhere and anywhere[0])
+        found = _on_parts(kernel, *ranked_parts, seed, anywhere and anywhere[0], on_test)
         if on_fold is not None:
             on_fold(1, 1)
         return found
     if y is None:
         raise InputError("retrieval needs groups or classes; give the graphs a `group`, or `y`.")
-    data, figures = make_folds(np.arange(kernel.n)[:, None], y, seed, folds, inner_folds, workers, on_fold), {}
+    data, figures = make_folds(np.arange(kernel.n)[:, None], y, seed, folds, inner_folds, workers, on_fold, on_test), {}
 
-    def reciprocal_ranks(part: Part, candidates: Sequence[Any]) -> list[float]:
+    def reciprocal_ranks(part: Part, candidates: Sequence[Any]) -> list[np.ndarray]:
         train, held = part
         ranked = [rank_by(kernel.similarity(each, train), data.labels, held, train) for each in candidates]
         if len(candidates) == 1:  # the outer fold, with the setting that was chosen
             figures[held.tobytes()] = ranked[0].percent()
-        return [float(each.values["mrr"].mean()) for each in ranked]
+        return [each.values["mrr"].numpy() for each in ranked]
 
     scores = data.scores(kernel.settings, reciprocal_ranks)
     of_fold = [figures[held.tobytes()] for _, held in data.outer]
@@ -136,13 +139,34 @@ def retrieval(
     return dataclasses.replace(scores, chosen=chosen, metric="mrr", figures=means)
 
 
-def cosine_kernel(rows: np.ndarray) -> Kernel:
-    """Return the cosines of `rows [n, D]` as a kernel; its setting is whether to standardise the columns."""
+def cosine_kernel(rows: Any) -> Kernel:
+    """Return the cosines of `rows [n, D]` as a kernel; its setting is whether to standardise the columns.
+
+    Columns of a sparse matrix are not standardised.
+    """
+    if not isinstance(rows, np.ndarray):
+        return sparse_kernel([unit_rows(rows)], np.arange(rows.shape[0]))
 
     def similarity(scale: bool, train: np.ndarray) -> Similarity:
         return cosines(torch.from_numpy(unit_rows(standardised(rows, rows[train]) if scale else rows)))
 
     return Kernel(similarity, (False, True), len(rows))
+
+
+def sparse_kernel(rows: Sequence[Any], place: np.ndarray) -> Kernel:
+    """Return inner products of sparse matrices as a kernel, whose setting is the number of the matrix.
+
+    `place [n]` is the row of each graph in the matrices.
+    """
+
+    def of(number: int, _: np.ndarray) -> Similarity:
+        def similarity(queries: Tensor, candidates: Tensor) -> Tensor:
+            one, two = (rows[number][place[each.numpy()]] for each in (queries, candidates))
+            return torch.from_numpy((one @ two.T).toarray())
+
+        return similarity
+
+    return Kernel(of, range(len(rows)), len(place))
 
 
 def standardised(rows: np.ndarray, like: np.ndarray) -> np.ndarray:
@@ -207,7 +231,12 @@ def _by_pairs(kernel: Kernel, pairs: Tensor, targets: Tensor | None, place: Tens
 
 
 def _on_parts(
-    kernel: Kernel, rank: Rank, parts: Mapping[str, np.ndarray], seed: int, anywhere: Rank | None
+    kernel: Kernel,
+    rank: Rank,
+    parts: Mapping[str, np.ndarray],
+    seed: int,
+    anywhere: Rank | None,
+    on_test: OnTest | None,
 ) -> FoldScores:
     """Return the scores of `retrieval` on a split; raise InputError if a part has no query.
 
@@ -223,6 +252,8 @@ def _on_parts(
     inner = [ranked(setting, "valid").percent()["mrr"] for setting in kernel.settings]
     best = int(np.argmax(inner))
     found = ranked(kernel.settings[best], "test")
+    if on_test is not None:
+        on_test(found.queries.numpy(), found.values["mrr"].numpy())
     figures, ends = found.percent(), dict(zip(("mrr_low", "mrr_high"), found.intervals()["mrr"], strict=True))
     if anywhere is not None:
         of_all = anywhere(kernel.similarity(kernel.settings[best], parts["train"]), parts["test"]).percent()

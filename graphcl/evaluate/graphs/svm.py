@@ -28,16 +28,20 @@ in four cases:
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from graphcl.arguments import Costs, Count, FoldCount, Seed
 from graphcl.errors import warn
-from graphcl.evaluate.folds import C_GRID, OnFold, Part, make_folds, pair_dots
+from graphcl.evaluate.folds import C_GRID, Folds, OnFold, OnTest, Part, embedding, make_folds, pair_dots
+from graphcl.evaluate.graphs.retrieval import Kernel
 from graphcl.evaluate.scores import FoldScores
 from graphcl.registry import evaluators
 
@@ -54,7 +58,7 @@ CACHED_ROWS = 512
 
 @evaluators.register("svm", usual="labels")
 def svm(
-    h: Tensor | np.ndarray,
+    h: Tensor | np.ndarray | Kernel,
     y: Tensor | np.ndarray,
     *,
     seed: Seed = 0,
@@ -64,6 +68,7 @@ def svm(
     scale: bool = False,
     workers: Count | None = None,
     on_fold: OnFold | None = None,
+    on_test: OnTest | None = None,
 ) -> FoldScores:
     r"""Return the cross-validated test accuracy in percent of an RBF support vector machine on a frozen embedding.
 
@@ -74,7 +79,9 @@ def svm(
     Memory: about 8 n^2 bytes, and up to 14 n^2 for each worker.
 
     Args:
-        h: embedding `[n, D]`, any float dtype, any device; converted to float64 on the CPU.
+        h: embedding `[n, D]`, any float dtype, any device; converted to float64 on the CPU. Without `scale`, a sparse
+            matrix of SciPy too. Or a `Kernel` within [-1, 1], computed once for all graphs, which replaces k; inner
+            folds choose its setting and C together.
         y: class of each graph `[n]`, whole numbers or strings; tensor, array or pandas Series.
         seed: seed of the outer and the inner folds; nothing else is random.
         folds: number of outer folds, at least 2; reduced to the size of the smallest class.
@@ -83,9 +90,11 @@ def svm(
         scale: whether to standardise each column by its mean and standard deviation over the training part.
         workers: number of threads; one per available core by default. The result does not depend on it.
         on_fold: called with the finished and the total number of inner folds, for a progress bar.
+        on_test: called for each outer fold with its test rows, and for each row whether it is classified correctly.
 
     Returns:
-        `FoldScores` in the fold order of `StratifiedKFold(folds, shuffle=True, random_state=seed)`; `chosen` holds C.
+        `FoldScores` in the fold order of `StratifiedKFold(folds, shuffle=True, random_state=seed)`; `chosen` holds C,
+        or the setting of a kernel.
 
     Raises:
         InputError: an argument is invalid, or a class is too small for two outer and two inner folds.
@@ -103,19 +112,39 @@ def svm(
 
     Reference: Y. You et al., "Graph Contrastive Learning with Augmentations", NeurIPS 2020, section 5.
     """
-    data = make_folds(h, y, seed, folds, inner_folds, workers, on_fold)
+    if isinstance(h, Kernel):
+        data = make_folds(np.arange(h.n)[:, None], y, seed, folds, inner_folds, workers, on_fold, on_test)
+        return _of_kernel(h, data, grid)
+    data = make_folds(embedding(h, sparse=not scale), y, seed, folds, inner_folds, workers, on_fold, on_test)
     distances = None if scale else squared_distances(data.h, data.workers)
     buffers = threading.local()  # reuse memory, as page faults of a new kernel take as long as computing it
 
-    def accuracies(part: Part, candidates: Sequence[float]) -> list[float]:
+    def hits(part: Part, candidates: Sequence[float]) -> list[np.ndarray]:
         part = sorted_by_class(part, data.labels)
         size = (len(part[0]) + len(part[1])) * len(part[0])
         if getattr(buffers, "kernel", np.empty(0)).size < size:
             buffers.kernel = np.empty(size)
         kernel = rbf_kernel(data.h, part, distances, buffers.kernel)
-        return kernel_accuracies(kernel, data.labels, part, candidates)
+        return kernel_hits(kernel, data.labels, part, candidates)
 
-    return data.scores([float(c) for c in grid], accuracies)
+    return data.scores([float(c) for c in grid], hits)
+
+
+def _of_kernel(kernel: Kernel, data: Folds, grid: Sequence[float]) -> FoldScores:
+    """Return the scores of a kernel; candidates are its settings, each with all values of C."""
+    every = torch.arange(kernel.n)
+    tables = {each: kernel.similarity(each, every.numpy())(every, every).float().numpy() for each in kernel.settings}
+
+    def hits(part: Part, candidates: Sequence[tuple[Any, float]]) -> list[np.ndarray]:
+        part, found = sorted_by_class(part, data.labels), list[np.ndarray]()
+        for setting, pairs in itertools.groupby(candidates, key=lambda pair: pair[0]):
+            table = tables[setting][np.ix_(np.concatenate(part), part[0])].astype(float)
+            found += kernel_hits(table, data.labels, part, [c for _, c in pairs])
+        return found
+
+    candidates = [(setting, float(c)) for setting in kernel.settings for c in grid]
+    scores: Any = data.scores(candidates, hits)
+    return dataclasses.replace(scores, chosen=tuple(float(setting) for setting, _ in scores.chosen))
 
 
 def sorted_by_class(part: Part, labels: np.ndarray) -> Part:
@@ -124,23 +153,24 @@ def sorted_by_class(part: Part, labels: np.ndarray) -> Part:
     return train[np.argsort(labels[train], kind="stable")], held
 
 
-def kernel_accuracies(kernel: np.ndarray, labels: np.ndarray, part: Part, candidates: Sequence[float]) -> list[float]:
-    """Return for each value of C the fraction of held-out rows that an SVM classifies correctly.
+def kernel_hits(kernel: np.ndarray, labels: np.ndarray, part: Part, candidates: Sequence[float]) -> list[np.ndarray]:
+    """Return for each value of C whether an SVM classifies each held-out row correctly.
 
     `kernel [train + held, train]`, within [-1, 1], is that of all rows in `part` against its training rows, which are
     sorted by class; `labels` are numbered from 0.
     """
     pairs = None if _svm is None else _pairs(kernel, labels[part[0]])
-    return [_accuracy(kernel, labels, part, c, pairs) for c in candidates]
+    return [_hits(kernel, labels, part, c, pairs) for c in candidates]
 
 
-def squared_distances(h: np.ndarray, workers: int = 1) -> np.ndarray:
+def squared_distances(h: Any, workers: int = 1) -> np.ndarray:
     """Return the squared distances `[n, n]` of the rows of `h`, as libsvm computes them: one dot product per pair.
 
     A value of each column is subtracted first, as a large mean would leave rounding errors only. It is the middle one,
-    as it leaves whole numbers whole.
+    as it leaves whole numbers whole; of a sparse matrix, 0.
     """
-    dots = pair_dots(h - np.partition(h, len(h) // 2, axis=0)[len(h) // 2], workers)
+    centre = np.partition(h, len(h) // 2, axis=0)[len(h) // 2] if isinstance(h, np.ndarray) else None
+    dots = pair_dots(h if centre is None else h - centre, workers)
     square = dots.diagonal().copy()
     for row, own in zip(dots, square, strict=True):
         row *= -2
@@ -149,7 +179,7 @@ def squared_distances(h: np.ndarray, workers: int = 1) -> np.ndarray:
     return dots
 
 
-def rbf_kernel(h: np.ndarray, part: Part, distances: np.ndarray | None, buffer: np.ndarray) -> np.ndarray:
+def rbf_kernel(h: Any, part: Part, distances: np.ndarray | None, buffer: np.ndarray) -> np.ndarray:
     """Return the kernel matrix `[train + held, train]` of all rows in `part` against its training rows, in `buffer`.
 
     Without `distances`, standardise the embedding `h` over the training rows.
@@ -159,7 +189,8 @@ def rbf_kernel(h: np.ndarray, part: Part, distances: np.ndarray | None, buffer: 
     rows, train = np.concatenate(part), part[0]
     kernel = buffer[: len(rows) * len(train)].reshape(len(rows), len(train))
     z = StandardScaler().fit(h[train]).transform(h[rows]) if distances is None else h[rows]
-    variance = z[: len(train)].var()
+    fit = z[: len(train)]
+    variance = fit.var() if isinstance(fit, np.ndarray) else fit.multiply(fit).mean() - fit.mean() ** 2
     gamma = 1 / (h.shape[1] * variance) if variance > np.finfo(float).tiny else 1.0
     if distances is None:
         # -gamma |a - b|^2 = 2 gamma ab - gamma aa - gamma bb, so one matrix product gives all exponents.
@@ -197,8 +228,8 @@ def _pairs(kernel: np.ndarray, train: np.ndarray) -> list[Pair]:
     return pairs
 
 
-def _accuracy(kernel: np.ndarray, labels: np.ndarray, part: Part, c: float, pairs: Sequence[Pair] | None) -> float:
-    """Return the fraction of held-out rows that an SVM, fitted on the training rows, classifies correctly.
+def _hits(kernel: np.ndarray, labels: np.ndarray, part: Part, c: float, pairs: Sequence[Pair] | None) -> np.ndarray:
+    """Return whether an SVM, fitted on the training rows, classifies each held-out row correctly.
 
     The compiled solver fits the SVM if `pairs` is given; otherwise scikit-learn's `SVC` fits it.
     """
@@ -208,7 +239,7 @@ def _accuracy(kernel: np.ndarray, labels: np.ndarray, part: Part, c: float, pair
     train, truth = labels[part[0]], labels[part[1]]
     certain = _certain_class(train, c)
     if certain is not None:
-        return float(np.mean(truth == certain))
+        return np.asarray(truth == certain)
     fit, held = np.split(kernel, [len(train)])
     predicted = None if pairs is None else _predict(held, train, c, pairs)
     if predicted is None:
@@ -217,7 +248,7 @@ def _accuracy(kernel: np.ndarray, labels: np.ndarray, part: Part, c: float, pair
         with config_context(assume_finite=True, skip_parameter_validation=True):
             model = SVC(C=c, kernel="precomputed", tol=TOLERANCE, cache_size=cache, random_state=0, max_iter=STEPS)
             predicted = model.fit(fit, train).predict(held)
-    return float(np.mean(predicted == truth))
+    return np.asarray(predicted == truth)
 
 
 def _predict(held: np.ndarray, train: np.ndarray, c: float, pairs: Sequence[Pair]) -> np.ndarray | None:

@@ -38,6 +38,7 @@ from graphcl.references.rows import compared, row_labels, without_training
 from graphcl.registry import encoders, registering_modules
 from graphcl.report.card import card
 from graphcl.report.summary import environment, protocol, score_lines, unit
+from graphcl.sparse.rows import SparseRows
 from graphcl.system.files import write_text, write_whole
 from graphcl.system.signals import Stop
 from graphcl.training.checkpoint import Checkpoints
@@ -296,11 +297,12 @@ def _next_try(config: Config, dataset: GraphDataset, result: Mapping[str, Any]) 
     return f"{above}; next, try {' or '.join(tries)}" if tries else None
 
 
-def _one_column(config: Config, h: Tensor) -> str | None:
+def _one_column(config: Config, h: Tensor | SparseRows) -> str | None:
     """Return a warning if one column of `h [n, H]` holds nearly all variance, so that an unscaled SVM uses only it."""
-    ratio = float(max_variance_ratio(h))
+    if isinstance(h, SparseRows):
+        return None
     unscaled = not config.evaluation.scale and any(takes(name, "scale") for name in config.eval)
-    if ratio < _MAX_RATIO or h.size(1) < 8 or not unscaled:
+    if h.size(1) < 8 or not unscaled or (ratio := float(max_variance_ratio(h))) < _MAX_RATIO:
         return None
     return (
         f"one column holds {100 * ratio:.1f} % of the embedding's variance, so the SVM uses little else; "

@@ -22,6 +22,7 @@ from graphcl.experiment.record.epoch_log import FILE, EpochLog
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.saved import EncoderDescription, Weights, read_saved, save_encoder
 from graphcl.models.towers import TwoTowers
+from graphcl.sparse.rows import SparseRows
 from graphcl.system.files import digest, read_arrays, read_json, refuse_links, remove_partial, write_text, write_whole
 
 
@@ -91,7 +92,7 @@ class RunFolder:
         seed: int,
         model: ContrastiveModel,
         description: EncoderDescription,
-        h: torch.Tensor,
+        h: torch.Tensor | SparseRows,
         y: torch.Tensor | None,
         ids: np.ndarray,
     ) -> None:
@@ -99,9 +100,13 @@ class RunFolder:
         self._weights[seed] = {key: value.cpu() for key, value in model.encoder.state_dict().items()}
         if isinstance(model, TwoTowers):
             self._target_weights[seed] = {key: value.cpu() for key, value in model.target.encoder.state_dict().items()}
-        self._embeddings[seed] = h.numpy()
-        arrays: dict[str, Any] = {"h": np.stack(list(self._embeddings.values())), "seeds": list(self._embeddings)}
+        self._embeddings[seed] = (h.value if isinstance(h, SparseRows) else h).numpy()
+        rows = list(self._embeddings.values())
+        arrays: dict[str, Any] = {"h": rows[0][None] if len(rows) == 1 else np.stack(rows)}  # one needs no copy
+        arrays["seeds"] = list(self._embeddings)
         arrays |= id_arrays(ids)
+        if isinstance(h, SparseRows):  # seeds differ in the values only
+            arrays |= {"column": h.column.numpy(), "ptr": h.ptr.numpy()}
         if y is not None:
             arrays["y"] = y.numpy()
         weights = self._weights, self._target_weights

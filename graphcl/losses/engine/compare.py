@@ -89,13 +89,8 @@ def compare(
     if negatives == "queue" and queue is None:
         raise InputError("`negatives` is 'queue', but `queue` is missing: pass `queue`, or `negatives='cross'`.")
     by_id = (ids, queue_ids) if len(sets) == 3 and ids is not None and queue_ids is not None else None
-
     queued: list[tuple[int, Mask | None]] = [(2, "ids" if by_id else None)] if len(sets) == 3 else []
-    key_sets = []
-    for view in (0, 1) if symmetric else (0,):
-        of_batch = {"cross": [1 - view], "all": [1 - view, view], "queue": [] if queued else [1 - view]}
-        key_sets.append((*((keys, "diagonal") for keys in of_batch[negatives]), *queued))
-
+    key_sets = [_keys_of(view, negatives, queued) for view in ((0, 1) if symmetric else (0,))]
     with torch.autocast(z1.device.type, enabled=False):
         rows = _prepared(list(sets.values()), similarity, normalized)
         comparison = Comparison(tuple(each.to(rows[0].dtype) for each in rows), tuple(key_sets), similarity, by_id)
@@ -176,6 +171,14 @@ def explicit(
         else:
             value = torch.einsum("ad,amd->am", a, n)
         return DensePairs(comparison, Row(value))
+
+
+def _keys_of(
+    view: int, negatives: Negatives, queued: Sequence[tuple[int, Mask | None]]
+) -> tuple[tuple[int, Mask | None], ...]:
+    """Return the sets of keys of the anchors in set `view`, and their masks; for an empty queue, as for `cross`."""
+    of_batch = {"cross": [1 - view], "all": [1 - view, view], "queue": [] if queued else [1 - view]}
+    return *((keys, "diagonal") for keys in of_batch[negatives]), *queued
 
 
 def _rows_of_others(comparison: Comparison) -> dict[int, Tensor]:

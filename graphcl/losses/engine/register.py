@@ -157,13 +157,10 @@ def pairwise(
             with torch.autocast(z1.device.type, enabled=False):
                 return total(formula(pairs, **own), pairs, given)
 
-        loss.__name__, loss.__qualname__, loss.__module__ = formula.__name__, formula.__qualname__, formula.__module__
         parameters = [each for each, _ in (*_VIEWS.values(), *own.values())]
         for key, (each, _) in shared.items():
             parameters.append(each.replace(kind=each.KEYWORD_ONLY, default=defaults.get(key, each.default)))
-        loss.__signature__ = inspect.Signature(parameters, return_annotation=Tensor)  # type: ignore[attr-defined]
-        loss.__annotations__ = {each.name: each.annotation for each in parameters} | {"return": Tensor}
-        loss.__doc__ = _documented(inspect.getdoc(formula) or "", _VIEWS | own | shared)
+        _describe(loss, formula, parameters, _VIEWS | own | shared)
 
         @functools.wraps(formula)
         def terms(pairs: Pairs, **arguments: Any) -> Tensor:
@@ -177,6 +174,19 @@ def pairwise(
         return registered
 
     return decorate
+
+
+def _describe(
+    loss: Any,
+    formula: Callable[..., Tensor],
+    parameters: list[inspect.Parameter],
+    documented: _Documented,
+) -> None:
+    """Give a loss the names of its formula, a signature of `parameters`, and a docstring of the `documented` ones."""
+    loss.__name__, loss.__qualname__, loss.__module__ = formula.__name__, formula.__qualname__, formula.__module__
+    loss.__signature__ = inspect.Signature(parameters, return_annotation=Tensor)
+    loss.__annotations__ = {each.name: each.annotation for each in parameters} | {"return": Tensor}
+    loss.__doc__ = _documented(inspect.getdoc(formula) or "", documented)
 
 
 def total(terms: Tensor, pairs: Pairs, given: dict[str, Any]) -> Tensor:

@@ -23,7 +23,7 @@ def supcon(pairs: Pairs, *, labels: Tensor | None = None, temperature: Temperatu
     averaged over all 2N rows of the two views. Here c_ij is the cosine of rows i and j, tau the temperature, and P_i
     the set of the other rows with the label of row i. Across ranks, P_i and the sum over a include the rows of all
     ranks. The loss uses labels, so do not evaluate the model on its training graphs. The command line therefore
-    rejects this loss.
+    takes it with pairs only, whose labels are the groups or the queries.
 
     Args:
         labels: class of each graph, integers `[N]`.

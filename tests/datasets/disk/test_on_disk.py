@@ -11,11 +11,15 @@ import torch
 from torch_geometric.data import Batch, Data, OnDiskDataset
 
 from graphcl.commands.pack import main as pack
-from graphcl.datasets import MappedDataset, load_dataset, open_on_disk, write_on_disk
+from graphcl.config import make_config
+from graphcl.datasets import MappedDataset, load_dataset, open_on_disk, preparation, write_on_disk
 from graphcl.datasets.disk import pieces
 from graphcl.datasets.disk.npy import npy_header
+from graphcl.experiment.seed import run_seed
+from graphcl.graphs.compact import Compact
 from graphcl.loaders.loader import make_loader
 from graphcl.loaders.resident import ResidentLoader
+from graphcl.loaders.streaming import _expanded
 from graphcl.run import main as run
 from tests.conftest import small_graphs
 from tests.datasets import graphs as any_graphs
@@ -114,9 +118,10 @@ def test_numpy_reads_the_files_and_writing_into_a_tensor_leaves_them_alone(folde
     mapped = open_on_disk(folder)
     before = {file.name: file.read_bytes() for file in folder.iterdir()}
     for key in ("x", "edge_index", "edge_attr", "y"):
-        assert np.array_equal(np.load(folder / f"{key}.npy", allow_pickle=False), mapped._data[key].numpy())
+        stored = getattr(mapped._data[key], "raw", mapped._data[key])  # the bytes of compact columns
+        assert np.array_equal(np.load(folder / f"{key}.npy", allow_pickle=False), stored.numpy())
     for value in mapped._data._store.values():
-        value.zero_()
+        getattr(value, "raw", value).zero_()
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
 
 
@@ -201,6 +206,8 @@ def test_edges_that_leave_their_graph(tmp_path):
 
 def test_features_that_are_not_finite(tmp_path):
     graphs = small_graphs(12, labelled=False, edge_attr=True)
+    for graph in graphs:
+        graph.x, graph.edge_attr = graph.x / 3, graph.edge_attr / 3  # which no compact column holds
     for key in ("x", "edge_attr"):
         for value in (np.nan, np.inf, -1e30):
             mapped = write_on_disk(graphs, tmp_path / f"{key}{value}")
@@ -212,6 +219,47 @@ def test_features_that_are_not_finite(tmp_path):
                 one_line(lambda read=read, dataset=dataset: list(read(dataset)), says)
             one_line(lambda dataset=dataset: ResidentLoader(dataset[6:], 3, device="meta"), says)
             ResidentLoader(dataset[:6], 3, device="meta")
+
+
+def test_compact_columns_are_exact_though_later_graphs_need_a_finer_layout(tmp_path, monkeypatch):
+    monkeypatch.setattr(pieces, "_GROUP", 4)
+    generator, graphs = torch.Generator().manual_seed(0), small_graphs(12)
+    for number, graph in enumerate(graphs):
+        kind = torch.nn.functional.one_hot(torch.randint(20, (graph.num_nodes,), generator=generator), 20).float()
+        count = torch.randint(9, (graph.num_nodes, 2), generator=generator) / (1 if number < 9 else 3)
+        graph.x = torch.cat([kind, count], 1)
+        if number > 5:
+            graph.x[0, :20] = torch.arange(20) < 2  # two categories at once
+    mapped = write_on_disk(iter(graphs), tmp_path / "graphs")
+    meta = json.loads((mapped.folder / "graphcl.json").read_text())["compact"]["x"]
+    assert (meta["kinds"], meta["widths"]) == (["code8", "code8", "float32"], [1, 19, 2])
+    assert mapped._data.x.nbytes == mapped._data.x.size(0) * 10
+    assert_same_batch(whole(mapped), whole(load_dataset(graphs)))
+    again = write_on_disk(mapped, tmp_path / "again")
+    assert torch.equal(again._data.x, mapped._data.x)
+    meta_file = mapped.folder / "graphcl.json"
+    text = meta_file.read_text()
+    for before, after in (("19,", "65536,"), ('"float32"\n', '"float16"\n')):
+        assert before in text
+        meta_file.write_text(text.replace(before, after))
+        one_line(lambda: open_on_disk(mapped.folder), "x.npy must be [rows, ", "for fewer than 65,536 columns")
+
+
+def test_a_large_set_in_memory_is_compact_and_trains_the_same(tmp_path, monkeypatch):
+    settings = {"encoder": {"name": "gin", "hidden_channels": 8}, "epochs": 2, "batch_size": 12, "seeds": [0]}
+    config, held = make_config({**settings, "eval": "none"}), load_dataset(small_graphs(edge_attr=True))
+    monkeypatch.setattr(preparation, "_LARGE", 1)
+    compact = load_dataset(small_graphs(edge_attr=True))
+    assert compact._data.x.nbytes == held._data.x.nbytes / 12
+    assert compact.fingerprint() == held.fingerprint()
+    assert repr(compact) == repr(held)
+    a, b = (run_seed(config, dataset, 0, torch.device("cpu")).h for dataset in (held, compact))
+    assert torch.equal(a, b)
+    on_device = ResidentLoader(compact, 4)
+    on_device.expands = False
+    batch = next(iter(on_device))
+    assert isinstance(batch.x, Compact)
+    assert_same_batch(_expanded(batch), next(iter(ResidentLoader(held, 4))))
 
 
 def test_runs_from_disk_and_from_memory_are_the_same(tmp_path, capsys, saved_graphs):

@@ -11,7 +11,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from graphcl.evaluate import svm
+from graphcl.evaluate import Kernel, svm
 from tests.evaluate.data import blobs
 
 MODULE = sys.modules["graphcl.evaluate.graphs.svm"]  # the attribute `graphcl.evaluate.svm` is the function
@@ -75,13 +75,37 @@ def test_equals_grid_search_with_the_default_grid():
     assert (result.seed, result.mean) == (7, np.mean(expected[0]))
 
 
+def test_a_kernel_is_searched_with_c_and_every_test_row_is_reported():
+    h, y = blobs()
+    rows = h.astype(float) / np.linalg.norm(h, axis=1, keepdims=True)
+    tables = {1: rows @ rows.T, 2: (rows @ rows.T) ** 2}
+    kernel = Kernel(lambda power, train: lambda one, two: torch.from_numpy(tables[power])[one][:, two], (1, 2), len(y))
+    tested = {}
+    found = svm(kernel, y, **FAST, on_test=lambda held, hits: tested.update(zip(held.tolist(), hits, strict=True)))
+    accuracy, powers, predicted = [], [], np.full(len(y), -1)
+    for train, test in StratifiedKFold(3, shuffle=True, random_state=0).split(h, y):
+        inner = StratifiedKFold(2, shuffle=True, random_state=0)
+        best = []
+        for power, table in tables.items():
+            search = GridSearchCV(SVC(kernel="precomputed"), {"C": GRID}, cv=inner)
+            search.fit(table[np.ix_(train, train)], y[train])
+            best.append((search.best_score_, -power, search))
+        _, power, search = max(best, key=lambda each: each[:2])
+        predicted[test] = search.predict(tables[-power][np.ix_(test, train)])
+        accuracy.append(100 * np.mean(predicted[test] == y[test]))
+        powers.append(-power)
+    assert (found.accuracy, found.chosen) == (tuple(accuracy), tuple(powers))
+    assert [tested[row] for row in range(len(y))] == (predicted == y).tolist()
+
+
 def test_a_margin_of_zero_is_left_to_libsvm():
     # All rows are equal and the classes balanced, so the sign of the decision value depends on rounding.
     for n, c in itertools.product(range(4, 40, 2), (0.3, 1.0)):
         kernel, labels = np.ones((n + 4, n)), np.r_[np.arange(n) >= n // 2, [False] * 4].astype(int)
         model = SVC(C=c, kernel="precomputed").fit(kernel[:n], labels[:n])
         expected = [model.score(kernel[n:], labels[n:])]
-        assert MODULE.kernel_accuracies(kernel, labels, (np.arange(n), np.arange(n, n + 4)), [c]) == expected, (n, c)
+        (hits,) = MODULE.kernel_hits(kernel, labels, (np.arange(n), np.arange(n, n + 4)), [c])
+        assert [hits.mean()] == expected, (n, c)
 
 
 @pytest.mark.skipif(MODULE._svm is None, reason="the solver is not compiled")
@@ -138,7 +162,8 @@ def test_degenerate_rows():
         for c in (1e-3, 1.0, 1e4):
             model = SVC(C=c, gamma=gamma).fit(centred[train], y[train])
             right = [model.score(centred[held], y[held])]
-            assert MODULE.kernel_accuracies(kernel, y, (train, held), [c]) == right, (name, seed, c)
+            (hits,) = MODULE.kernel_hits(kernel, y, (train, held), [c])
+            assert [hits.mean()] == right, (name, seed, c)
 
 
 def test_a_fit_that_does_not_converge_warns(monkeypatch):

@@ -1,0 +1,133 @@
+"""`graphcl diagnose`: answer what carries a score, edges, features, sizes, copies or training."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
+from graphcl.arguments import Count
+from graphcl.cli.command_line import Command
+from graphcl.cli.help import similar_options
+from graphcl.config import Config, make_config
+from graphcl.config.settings import Evaluation, Seeds
+from graphcl.datasets.settings import Names
+from graphcl.system.files import write_text
+
+if TYPE_CHECKING:
+    from graphcl.datasets.dataset import GraphDataset
+    from graphcl.diagnose.run import Diagnosis
+
+
+ROWS = ("majority", "random", "statistics", "bag", "wl_oa", "untrained", "calibrated", "trained")
+"""Rows to score by default, those of them that fit."""
+
+
+class Diagnose(Config):
+    """Answer what carries the score of a data set: edges, features, sizes, copies or training. Rows with and without
+    training are scored on the graphs as they are, without edges, with random edges, with shuffled or constant features.
+    All settings of `graphcl run` apply to the trained row and the evaluation; see --help all.
+    """
+
+    seeds: Seeds = Field([0, 1, 2], description="seeds of weights, folds and random controls")
+    evaluation: Evaluation = Evaluation(inner_folds=3)
+    """numbers of folds, and whether the SVM scales columns"""
+    rows: Names = Field(list(ROWS), title="NAME ...", description="rows to score")
+    graphs: Annotated[Count, Field(title="N")] = 1500
+    """graphs to draw from a larger data set with classes"""
+    quick: bool = False
+    """one seed and 500 graphs, without complete graphs, the curve over the number of graphs, and other settings"""
+    out: Annotated[str | None, Field(title="FOLDER")] = None
+    """new folder; default: runs/DATASET-diagnosis-N"""
+
+
+OWN = ("rows", "graphs", "quick")
+QUICK: dict[str, Any] = {"seeds": [0], "graphs": 500}
+
+
+def _validate(values: dict[str, Any], own: Sequence[str]) -> Diagnose:
+    """Return the settings: those of a run, completed as there, and those of this command."""
+    fields = Diagnose.model_fields
+    usual = {"seeds": fields["seeds"].default, "graphs": fields["graphs"].default}
+    usual |= QUICK if values.get("quick") else {}
+    values = {**usual, **values, "evaluation": {"inner_folds": 3, **values.get("evaluation", {})}}
+    mine = COMMAND.model_validate({key: values.pop(key) for key in OWN if key in values})
+    config = make_config(values, [name for name in own if name.split(".")[0] not in OWN])
+    extra = {key: getattr(mine, key) for key in OWN}
+    return Diagnose.model_construct(config.model_fields_set, **{**dict(config), **extra})
+
+
+COMMAND = Command(
+    "graphcl diagnose --dataset NAME [--quick] [--KEY VALUE ...]",
+    Diagnose,
+    validate=_validate,
+    common=("dataset", "mirror", "features", "positives", "eval", "seeds", "rows", "graphs", "quick", "epochs", "out"),
+    similar=similar_options,
+)
+
+
+def diagnose(settings: Diagnose) -> str:
+    """Write `diagnosis.md`, `diagnosis.svg` and `diagnosis.json` into a new folder and return the text to print.
+
+    Raises:
+        InputError: the folder exists, or the graphs cannot be loaded or scored.
+    """
+    from graphcl.datasets.controls import CONTROLS  # imported here, as help texts need no torch
+    from graphcl.diagnose.run import diagnose
+    from graphcl.diagnose.text import as_json, markdown
+    from graphcl.experiment.build import try_settings
+    from graphcl.experiment.encoder_input import load_with_pairs
+    from graphcl.experiment.record.run_folder import new_folder
+    from graphcl.experiment.scoring import with_usable_evaluation
+    from graphcl.report.svg import to_svg
+    from graphcl.system.memory import keep_freed_memory
+
+    keep_freed_memory()
+    name = f"{Path(settings.dataset).stem}-diagnosis"
+    new_folder(settings.out, name, create=False)
+    dataset = load_with_pairs(settings)
+    config: Config = settings.model_copy(update={"features": dataset.features, **_evaluator(settings, dataset)})
+    try_settings(config, dataset)
+    config = with_usable_evaluation(config, dataset)
+    controls = [name for name in CONTROLS if not settings.quick or name != "complete"]
+    found = diagnose(config, dataset, settings.rows, controls, settings.graphs, more=not settings.quick)
+    folder = new_folder(settings.out, name)
+    page = markdown(found, config.eval[0], "diagnosis.svg")
+    if found.answers is not None:
+        write_text(folder / "diagnosis.svg", to_svg(_figure(found)))
+    write_text(folder / "diagnosis.json", json.dumps(as_json(found, settings.model_dump()), indent=1) + "\n")
+    write_text(folder / "diagnosis.md", page)
+    return f"{page}\nsaved in {folder}/: diagnosis.md, diagnosis.svg, diagnosis.json"
+
+
+main = COMMAND.main(diagnose)
+
+
+def _evaluator(settings: Diagnose, dataset: GraphDataset) -> dict[str, Any]:
+    """Return the evaluator by groups where the graphs have no classes and none was chosen."""
+    from graphcl.evaluate.needs import usual
+
+    chosen = dataset.labelled or "eval" in settings.model_fields_set
+    return {} if chosen or (dataset.groups is None and dataset.relation is None) else {"eval": [usual("groups")]}
+
+
+def _figure(found: Diagnosis) -> Any:
+    """Return the figure of a diagnosis."""
+    from graphcl.diagnose.answers import AS_IS, untrained_best
+    from graphcl.diagnose.scored import mean
+    from graphcl.diagnose.text import FIGURE, none_label, short
+    from graphcl.report.diagnosis import diagnosis
+    from graphcl.report.figures import metric_label
+
+    assert found.answers is not None
+    scores = {
+        control: (mean(untrained_best(rows)), mean(rows["trained"]) if "trained" in rows else None)
+        for control, rows in found.table.items()
+    }
+    gains = {label: found.answers.gains[name] for name, label in FIGURE.items() if name in found.answers.gains}
+    metric = next(iter(found.table[AS_IS].values()))[0].score.metric
+    label = f"{metric_label(metric)}, from {none_label(found)}"
+    return diagnosis(f"{found.dataset.name}: {short(found)}", scores, found.answers.scores["none"], gains, label)

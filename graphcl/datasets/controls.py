@@ -1,0 +1,140 @@
+"""Take information out of a data set, to see which a score needs: edges, or features of nodes.
+
+Every function returns a copy; labels, groups and the order of the graphs stay. Columns of degrees are computed anew.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from graphcl.arguments import nearest
+from graphcl.datasets.dataset import GraphDataset
+from graphcl.errors import InputError
+from graphcl.graphs.rewire import rewire
+from graphcl.graphs.segment import pointers, ranges, repeat, shuffled
+
+MOST_EDGES = 1_000_000
+"""Largest number of edges of `complete`."""
+
+
+def without_edges(dataset: GraphDataset, seed: int = 0) -> GraphDataset:
+    """Return the graphs without edges."""
+    return _with_edges(
+        dataset, torch.zeros(2, 0, dtype=torch.long), torch.zeros(len(_sizes(dataset)), dtype=torch.long)
+    )
+
+
+def complete(dataset: GraphDataset, seed: int = 0) -> GraphDataset | None:
+    """Return the graphs with an edge between any two nodes; None if these are more than `MOST_EDGES`."""
+    sizes = _sizes(dataset)
+    counts = sizes * (sizes - 1)
+    if int(counts.sum()) > MOST_EDGES:
+        return None
+    node, first = torch.arange(int(sizes.sum())), repeat(pointers(sizes)[:-1], sizes)
+    others = repeat(sizes, sizes) - 1
+    source, local = repeat(node - first, others), ranges(torch.zeros_like(others), others)
+    return _with_edges(dataset, torch.stack([source, local + (local >= source)]), counts)
+
+
+def rewired(dataset: GraphDataset, seed: int = 0) -> GraphDataset:
+    """Return the graphs with random edges, where every node keeps its degree; see `graphcl.graphs.rewire`.
+
+    Attributes of edges stay in their column.
+    """
+    slices = dataset.slices or {}
+    counts = slices["edge_index"].diff()
+    shift = repeat(pointers(_sizes(dataset))[:-1], counts)
+    generator = torch.Generator().manual_seed(seed)
+    graph = repeat(torch.arange(len(counts)), counts)
+    return _changed(dataset, edge_index=rewire(dataset._data.edge_index + shift, graph, generator) - shift)
+
+
+def shuffled_features(dataset: GraphDataset, seed: int = 0) -> GraphDataset:
+    """Return the graphs with the rows of `x` in random order within each graph, without the columns of degrees."""
+    sizes = _sizes(dataset)
+    graph = repeat(torch.arange(len(sizes)), sizes)
+    x, own = dataset._data.x.clone(), dataset.num_features - dataset.degree_columns
+    x[:, :own] = x[shuffled(graph, len(sizes), torch.Generator().manual_seed(seed)), :own]
+    return _changed(dataset, x=x)
+
+
+def constant_features(dataset: GraphDataset, seed: int = 0) -> GraphDataset:
+    """Return the graphs with the same features at all nodes: ones, or category 0; columns of degrees stay."""
+    x = dataset._data.x.clone()
+    x[:, : dataset.num_features - dataset.degree_columns] = 1 if x.is_floating_point() else 0
+    return _changed(dataset, x=x)
+
+
+def sizes_only(dataset: GraphDataset, seed: int = 0) -> GraphDataset:
+    """Return the graphs without edges and with the same features at all nodes, so that only their sizes differ."""
+    return constant_features(without_edges(dataset))
+
+
+CONTROLS = {
+    "no edges": without_edges,
+    "complete": complete,
+    "random edges": rewired,
+    "shuffled features": shuffled_features,
+    "constant features": constant_features,
+    "sizes only": sizes_only,
+}
+"""Name of a control -> function of a data set and a seed."""
+
+
+def controlled(name: str, dataset: GraphDataset, seed: int = 0) -> GraphDataset | None:
+    """Return the data set, and its targets, under a control of `CONTROLS`; None if it changes nothing or is too large.
+
+    Raises:
+        InputError: the control is unknown.
+    """
+    if name not in CONTROLS:
+        raise InputError(f"unknown control {name!r}; {nearest(name, CONTROLS)}.")
+    sets = [each for each in (dataset, dataset.targets) if each is not None]
+    found = [CONTROLS[name](each, seed) for each in sets]
+    keys = ("edge_index", "x")
+    if None in found or all(
+        torch.equal(one._data[key], two._data[key]) for one, two in zip(sets, found, strict=True) if two for key in keys
+    ):
+        return None
+    first, *targets = found
+    assert first is not None
+    first.targets = targets[0] if targets else None
+    return first
+
+
+def _sizes(dataset: GraphDataset) -> Tensor:
+    """Return the number of nodes of each graph."""
+    return (dataset.slices or {})["x"].diff()
+
+
+def _with_edges(dataset: GraphDataset, edge_index: Tensor, counts: Tensor) -> GraphDataset:
+    """Return the data set with other edges, `counts` of each graph; their attributes are zeros."""
+    data, slices = dataset._data, dict(dataset.slices or {})
+    before = slices["edge_index"]
+    new: dict[str, Any] = {"edge_index": edge_index}
+    for key, cut in dataset.slices.items() if dataset.slices else ():
+        if data.is_edge_attr(key) and key != "edge_index" and torch.equal(cut, before):
+            new[key] = data[key].new_zeros(edge_index.size(1), *data[key].shape[1:])
+        if key in new:
+            slices[key] = pointers(counts)
+    if dataset.degree_columns:
+        shift = repeat(pointers(_sizes(dataset))[:-1], counts)
+        degrees = torch.bincount(edge_index[0] + shift, minlength=len(data.x)).clamp(max=dataset.degree_columns - 1)
+        own = data.x[:, : dataset.num_features - dataset.degree_columns]
+        new["x"] = torch.cat([own, one_hot(degrees, dataset.degree_columns).to(own.dtype)], dim=1)
+    return _changed(dataset, slices, **new)
+
+
+def _changed(dataset: GraphDataset, slices: Mapping[str, Tensor] | None = None, **values: Tensor) -> GraphDataset:
+    """Return a copy of the data set with other values of some attributes; all others are shared."""
+    found, found._data, found._data_list = copy.copy(dataset), copy.copy(dataset._data), None
+    found.slices = dict(slices or dataset.slices or {})
+    for key, value in values.items():
+        found._data[key] = value
+    return found

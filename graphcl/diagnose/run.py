@@ -1,0 +1,232 @@
+"""Run a diagnosis: score rows on the graphs as they are and under controls, with fewer graphs, and other settings."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from graphcl.config import Config
+from graphcl.datasets.controls import CONTROLS, controlled
+from graphcl.datasets.dataset import GraphDataset
+from graphcl.diagnose.answers import AS_IS, NONE, Answers, answer, reads_smiles
+from graphcl.diagnose.copies import Copies, count_copies
+from graphcl.diagnose.scored import Scored, Seeds
+from graphcl.errors import InputError
+from graphcl.evaluate import Kernel
+from graphcl.evaluate.needs import need_of, takes
+from graphcl.experiment.build import make_model, prepared, setup_runtime
+from graphcl.experiment.copies import with_copies
+from graphcl.experiment.parts import grouped_parts
+from graphcl.experiment.scoring import EMBED_BATCH, calibrated, is_scored, offered, score
+from graphcl.experiment.seed import run_seed, trained_by
+from graphcl.loaders.loader import make_loader
+from graphcl.references.rows import Inputs, is_scored_by, is_trained
+from graphcl.registry import evaluators, references
+
+ENCODERS = ("untrained", "calibrated", "trained")
+"""Rows that are left out where graphs differ in size only."""
+FRACTIONS = (0.125, 0.25, 0.5)
+"""Fractions of the graphs, or of the training groups, of the curve."""
+FACTORS = (0.5, 2.0)
+"""Factors of the width and the temperature."""
+
+
+@dataclass
+class Diagnosis:
+    """What a diagnosis found.
+
+    Attributes:
+        dataset: the data set, after the draw of graphs.
+        total: number of graphs before the draw.
+        copies: which graphs are copies of each other.
+        table: control -> row -> scores of the seeds; empty without labels and groups.
+        curve: number of graphs that rows are computed from -> row -> scores.
+        settings: changed setting of the trained row -> scores.
+        answers: the answers; None without labels and groups.
+        unchanged: controls that change nothing, or would make too many edges.
+    """
+
+    dataset: GraphDataset
+    total: int
+    copies: Copies
+    table: dict[str, dict[str, Seeds]] = field(default_factory=dict)
+    curve: dict[int, dict[str, Seeds]] = field(default_factory=dict)
+    settings: dict[str, Seeds] = field(default_factory=dict)
+    answers: Answers | None = None
+    unchanged: tuple[str, ...] = ()
+
+
+def diagnose(
+    config: Config,
+    dataset: GraphDataset,
+    rows: Sequence[str],
+    controls: Sequence[str] = tuple(CONTROLS),
+    most: int = 1500,
+    more: bool = True,
+) -> Diagnosis:
+    """Score the rows under all controls and return the answers.
+
+    Args:
+        config: settings of the trained row and of the evaluation; the first evaluator scores.
+        dataset: the graphs.
+        rows: rows to score, see `graphcl.references`; those without information are scored too.
+        controls: controls to apply, keys of `graphcl.datasets.controls.CONTROLS`.
+        most: largest number of graphs; of more with labels, as many are drawn at random.
+        more: whether to score fewer graphs, and other widths and temperatures, too.
+    """
+    _check(config, dataset)
+    rows = list(dict.fromkeys([*NONE, *rows]))
+    for name in rows:
+        _ = references[name]  # raises if it is unknown, before any work
+    total, device = len(dataset), setup_runtime(config)
+    dataset = drawn(dataset, most)
+    found = Diagnosis(dataset, total, count_copies(dataset))
+    if not is_scored(config, dataset):
+        return found
+    found.unchanged = tuple(name for name in controls if controlled(name, dataset) is None)
+    changed: dict[str, Callable[[int], Any]] = {
+        name: functools.partial(controlled, name, dataset) for name in controls if name not in found.unchanged
+    }
+    changed = {AS_IS: lambda seed: dataset, **changed}
+    subsets = list(_subsets(config, dataset)) if more else []
+    settings = dict(_settings(config)) if more and "trained" in rows else {}
+    with _bar(len(config.seeds) * (len(changed) + len(subsets) + len(settings))) as step:
+
+        def scored(of: Config, name: str, make: Callable[[int], Any], names: Sequence[str]) -> dict[str, Seeds]:
+            by_row: dict[str, list[Scored]] = {}
+            for seed in of.seeds:
+                step(f"{name}, seed {seed}")
+                for row, each in score_rows(of, make(seed), seed, names, device).items():
+                    by_row.setdefault(row, []).append(each)
+            return dict(by_row)
+
+        for name, make in changed.items():
+            used = [row for row in rows if name == AS_IS or not reads_smiles(row)]
+            used = [row for row in used if name != "sizes only" or row not in ENCODERS]
+            found.table[name] = scored(config, name, make, used)
+        for count, subset in subsets:
+            found.curve[count] = scored(config, f"{count} graphs", subset, rows)
+        for name, other in settings.items():
+            found.settings[name] = scored(other, name, changed[AS_IS], ["trained"])["trained"]
+    parts = _parts(config, dataset)
+    train, unit = (None, None) if parts is None else (parts["train"], _units(dataset))
+    top = next(iter(found.table[AS_IS].values()))
+    copied = np.array([found.copies.in_training(each.tested, train) for each in top])
+    y = np.asarray(dataset.y).reshape(-1) if dataset.labelled else None
+    found.answers = answer(found.table, copied, unit, y)
+    return found
+
+
+def score_rows(
+    config: Config, dataset: GraphDataset, seed: int, names: Sequence[str], device: torch.device
+) -> dict[str, Scored]:
+    """Return the scores of those of the rows `names` that fit, by the first evaluator."""
+    evaluator = config.eval[0]
+    task = evaluators.fact(evaluator, "task")
+    model = make_model(config, dataset, seed).to(device)
+    seen, parts = prepared(config, dataset, model), _parts(config, dataset)
+    whole = with_copies(config, seen, make_loader(seen, EMBED_BATCH, device=device), seed, device)
+    calibrate = functools.partial(calibrated, config, seen, model, seed)
+    inputs = Inputs(seen, whole, model, calibrate, parts, config.max_degree)
+    has, found = {*inputs.has(), task, "trained"}, {}
+    for name in names:
+        # in runs, these are rows of a search only, as kernels take long; here they are scored on folds too
+        extra = {"search", "groups"} if name in ("bag", "wl", "wl_oa") else set[str]()
+        needs = references.fact(name, "needs").split()
+        if not (extra or is_scored_by(name, task)) or not (has | extra).issuperset(needs):
+            continue
+        if is_trained(name) and inputs.trained is None:
+            h = run_seed(config, dataset, seed, device, rows=()).h
+            other = functools.partial(trained_by, config=config, dataset=dataset, seed=seed, device=device)
+            inputs = dataclasses.replace(inputs, trained=h, train_other=other)
+        row: Any = references[name](inputs)
+        if isinstance(row, Kernel) and parts is None:  # an SVM is fitted for each setting
+            row = dataclasses.replace(row, settings=row.settings[::2])
+        tested: list[tuple[np.ndarray, np.ndarray]] = []
+
+        def keep(rows: np.ndarray, values: np.ndarray, tested: Any = tested) -> None:
+            tested.append((rows, values))
+
+        scores = score(config, evaluator, row, dataset, seed, on_test=keep)
+        found[name] = Scored(scores, tuple(rows for rows, _ in tested), tuple(values for _, values in tested))
+    return found
+
+
+def drawn(dataset: GraphDataset, most: int, seed: int = 0) -> GraphDataset:
+    """Return at most about `most` graphs, drawn at random from each class; all if the graphs have no classes."""
+    if len(dataset) <= most or not dataset.labelled or dataset.benchmark is not None:
+        return dataset
+    generator, kept = np.random.default_rng(seed), []
+    y = np.asarray(dataset.y).reshape(-1)
+    for value in np.unique(y):
+        members = np.flatnonzero(y == value)
+        kept.append(generator.permutation(members)[: max(2, round(most * len(members) / len(y)))])
+    return dataset.copy(torch.from_numpy(np.sort(np.concatenate(kept))))
+
+
+def _check(config: Config, dataset: GraphDataset) -> None:
+    """Raise InputError if the graphs, or how they are scored, cannot be diagnosed."""
+    if dataset.rows != "graphs":
+        raise InputError(f"diagnose takes whole graphs, but {dataset.name} is one graph with labelled nodes.")
+    if dataset.benchmark is not None or not takes(config.eval[0], "on_test"):
+        known = [name for name in evaluators if takes(name, "on_test")]
+        raise InputError(
+            f"diagnose needs the value of every test graph, on folds or by groups: drop --split, and pass one of "
+            f"{', '.join(known)} as --eval."
+        )
+
+
+def _subsets(config: Config, dataset: GraphDataset) -> Iterator[tuple[int, Callable[[int], GraphDataset]]]:
+    """Yield the numbers of graphs of the curve, each with the function from a seed to such a subset."""
+    if dataset.labelled and dataset.groups is None:
+        for fraction in FRACTIONS:
+            count = round(fraction * len(dataset))
+            if count >= 50:
+                yield count, functools.partial(drawn, dataset, count)
+
+
+def _settings(config: Config) -> Iterator[tuple[str, Config]]:
+    """Yield the settings with another width or temperature."""
+    for part, key in (("encoder", "hidden_channels"), ("loss", "temperature")):
+        spec = getattr(config, part)
+        for factor in FACTORS if isinstance(spec.get(key), int | float) else ():
+            value = type(spec[key])(spec[key] * factor)
+            name = {"hidden_channels": "width"}.get(key, key)
+            yield f"{name} {value:g}", config.model_copy(update={part: {**spec, key: value}})
+
+
+def _units(dataset: GraphDataset) -> np.ndarray:
+    """Return what stays together in a bootstrap: groups, and graphs without one alone."""
+    group = dataset.groups if dataset.relation is None else dataset.relation.component
+    assert group is not None
+    numbers = group.numpy()
+    return np.where(numbers >= 0, numbers, numbers.max() + 1 + np.arange(len(numbers)))
+
+
+def _parts(config: Config, dataset: GraphDataset) -> Mapping[str, np.ndarray] | None:
+    """Return the parts of the split by group; None if the first evaluator scores folds."""
+    groups = need_of(config.eval[0], dataset.rows, offered(dataset)) == "groups"
+    return grouped_parts(dataset) if groups else None
+
+
+@contextmanager
+def _bar(total: int) -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows the step that starts, in a progress bar on a terminal."""
+    from tqdm import tqdm
+
+    form = "{n_fmt}/{total_fmt} {bar} {desc}, {elapsed}, {remaining} left"
+    with tqdm(total=total, bar_format=form, disable=not sys.stderr.isatty(), leave=False, initial=-1) as bar:
+
+        def step(text: str) -> None:
+            bar.update()
+            bar.set_description_str(text)
+
+        yield step

@@ -1,0 +1,131 @@
+"""Draw the figures of a run's report: scores, training curves, maps of the embeddings and cosines of pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from graphcl.evaluate import FoldScores, metric_name
+from graphcl.report.run_files import EDGES
+from graphcl.report.style import COLOURS, MARKERS, MUTED, TRAINED, UNTRAINED, panel, style
+
+CLASSES = len(COLOURS) * len(MARKERS)
+"""Number of distinct combinations of colour and marker; further classes are drawn as grey dots."""
+KINDS = {
+    "positive": ("positives", COLOURS[1], "-"),
+    "negative": ("negatives", COLOURS[0], "-"),
+    "same_class": ("negatives of the same class", COLOURS[2], "--"),
+}
+"""Name of a histogram in `snapshot` -> its label, colour and line style."""
+
+
+@style()
+def gains(title: str, untrained: Sequence[FoldScores], trained: Sequence[FoldScores]) -> Any:
+    """Return a figure with each seed's untrained and trained mean score joined by a line; faint dots are folds."""
+    figure, axis = panel(title, height=2.6)
+    for before, after in zip(untrained, trained, strict=True):
+        axis.plot([0, 1], [before.mean, after.mean], color=MUTED, lw=1, zorder=3)
+    for place, scores, colour in ((0, untrained, UNTRAINED), (1, trained, TRAINED)):
+        # small folds often have equal scores, so dots are offset sideways to keep all visible
+        folds = np.concatenate([score.accuracy for score in scores])
+        axis.scatter(place + _offsets(folds, 0.035), folds, s=9, color=colour, alpha=0.35, linewidths=0)
+        means = [score.mean for score in scores]
+        axis.scatter([place] * len(means), means, s=34, color=colour, zorder=4)
+        side, align = (-0.16, "right") if place == 0 else (0.16, "left")
+        axis.text(place + side, float(np.mean(means)), f"{np.mean(means):.2f}", ha=align, va="center", weight="bold")
+    axis.set(xlim=(-0.75, 1.75), ylabel=metric_label(trained[0].metric))
+    axis.set_xticks((0, 1), ("untrained", "trained"))
+    axis.grid(False, axis="x")
+    return figure
+
+
+def metric_label(metric: str) -> str:
+    """Return the axis label for `metric`, a key of `METRICS`."""
+    return metric_name(metric).replace(" %", " in %")
+
+
+def _offsets(values: np.ndarray, step: float) -> np.ndarray:
+    """Return horizontal offsets that separate equal `values`, by `step`, or by less if many values are equal."""
+    order = np.zeros(len(values))
+    for value in np.unique(values.round(6)):
+        (same,) = np.nonzero(values.round(6) == value)
+        order[same] = np.arange(len(same)) - (len(same) - 1) / 2
+    widest = max(1.0, 2 * np.abs(order).max())
+    return np.asarray(order * min(step, 0.5 / widest))
+
+
+@style()
+def curves(title: str, by_seed: Mapping[int, Sequence[float]]) -> Any:
+    """Return a figure of a metric over the epochs: a line per seed, with a value per epoch, and the mean over seeds."""
+    figure, axis = panel(title, height=2.1)
+    longest = max(map(len, by_seed.values()))
+    single = len(by_seed) == 1
+    for values in by_seed.values():
+        style = {"color": TRAINED, "lw": 1.6} if single else {"color": MUTED, "lw": 0.7, "alpha": 0.7}
+        axis.plot(range(1, len(values) + 1), values, marker="o" if longest == 1 else None, ms=4, **style)
+    common = min(map(len, by_seed.values()))
+    if not single:
+        mean = np.mean([values[:common] for values in by_seed.values()], axis=0)
+        axis.plot(range(1, common + 1), mean, color=TRAINED, lw=2, marker="o" if longest == 1 else None, ms=4)
+    axis.set(xlabel="epoch", xlim=(0.5, longest + 0.5))
+    axis.set_xticks(range(1, longest + 1) if longest < 6 else axis.get_xticks()[1:-1].astype(int))
+    return figure
+
+
+@style()
+def embedding_map(title: str, points: np.ndarray, shares: np.ndarray, y: np.ndarray | None = None) -> Any:
+    """Return a scatter plot of `points [n, 2]`, the first two principal components of embeddings with classes `y [n]`.
+
+    Points far outside the 1st to 99th percentile of a component are moved to the border, so that outliers do not
+    compress the other points. `shares [2]` is the fraction of the variance in each component.
+    """
+    figure, axis = panel(title, height=2.9)
+    low, high = np.percentile(points, [1, 99], axis=0)
+    margin = 0.12 * (high - low) + 1e-9
+    low, high = low - margin, high + margin
+    inside = points.clip(low, high)
+    random = np.random.default_rng(0)
+    # draw random portions of all classes in turn, so that no class covers the other classes
+    for part in np.array_split(random.permutation(len(inside)), 12):
+        mine = np.zeros(len(part)) if y is None else y[part]
+        for number in random.permutation(np.unique(mine)):
+            colour, marker = class_style(None if y is None else number)
+            axis.plot(*inside[part][mine == number].T, marker, color=colour, ms=3.2, mew=0, alpha=0.7)
+    pad = 0.02 * (high - low)
+    (left, bottom), (right, top) = low - pad, high + pad
+    axis.set(xlim=(left, right), ylim=(bottom, top))
+    first, second = (f"component {i + 1} ({100 * share:.0f} %" for i, share in enumerate(shares))
+    axis.set(xlabel=f"{first} of the variance)", ylabel=f"{second})")
+    return figure
+
+
+def class_style(number: int | None) -> tuple[str, str]:
+    """Return the colour and marker of class `number`; None stands for graphs without labels."""
+    if number is None:
+        return TRAINED, "o"
+    if number >= CLASSES:
+        return MUTED, "o"
+    return COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
+
+
+@style()
+def similarities(title: str, counts: Mapping[str, np.ndarray], top: float | None = None) -> Any:
+    """Return a figure of the densities of cosines: one curve of area 1 per kind of pair.
+
+    `counts` maps keys of `KINDS` to the number of pairs in each bin of `EDGES`, `[K]`; `top` is the limit of the axis.
+    """
+    figure, axis = panel(title)
+    for kind, (_, colour, line) in KINDS.items():
+        if kind in counts and counts[kind].sum():
+            axis.stairs(density(counts[kind]), EDGES, color=colour, lw=1.6, ls=line, zorder=3)
+            axis.stairs(density(counts[kind]), EDGES, color=colour, alpha=0.13, fill=True)
+    axis.set(xlim=(-1.02, 1.02), ylim=(0, top), xlabel="cosine of two projections", ylabel="density")
+    axis.set_xticks((-1, -0.5, 0, 0.5, 1))
+    return figure
+
+
+def density(counts: np.ndarray) -> np.ndarray:
+    """Return the density of a histogram over `EDGES`: `counts [K]` scaled to an area of 1."""
+    return np.asarray(counts / (counts.sum() * np.diff(EDGES)))

@@ -1,0 +1,77 @@
+"""`graphcl diagnose`: files, printed page and messages."""
+
+import json
+
+import pytest
+import torch
+
+from graphcl.commands.diagnose import COMMAND, main
+from graphcl.datasets.synthetic import synthetic_pairs
+from tests.conftest import small_graphs
+
+SMALL = ["--epochs", "1", "--batch-size", "16", "--encoder", "gin"]
+ROWS = ["majority", "statistics", "wl_oa", "untrained", "trained"]
+SMALL += ["--encoder.hidden-channels", "4", "--encoder.num-layers", "2"]
+
+
+@pytest.fixture
+def go(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def run(graphs, *words):
+        torch.save(graphs, "own.pt")
+        return main(["--dataset", "./own.pt", *SMALL, *words]), capsys.readouterr()
+
+    return run
+
+
+def test_a_diagnosis_of_classes(go, tmp_path):
+    code, (out, err) = go(small_graphs(n=120), "--seeds", "3", "--rows", *ROWS, "--out", "found")
+    assert (code, err) == (0, "")
+    page = (tmp_path / "found" / "diagnosis.md").read_text()
+    assert out.startswith(page.rstrip())
+    assert "# own: what carries the score\n\n**The edges carry the score" in page
+    assert "| Do edges add to features and sizes? | yes | +" in page
+    kept = json.loads((tmp_path / "found" / "diagnosis.json").read_text())
+    assert (kept["kind"], kept["graphs"], kept["config"]["epochs"]) == ("edges", 120, 1)
+    assert [*kept["table"]] == [
+        "as they are", "no edges", "complete", "random edges", "shuffled features", "constant features", "sizes only",
+    ]  # fmt: skip
+    assert [*kept["table"]["no edges"]] == ROWS
+    assert [score["seed"] for score in kept["table"]["no edges"]["trained"]] == [3]
+    assert [*kept["curve"]] == ["60"]
+    assert [*kept["settings"]] == ["width 2", "width 8", "temperature 0.1", "temperature 0.4"]
+    assert "The edges carry the score" in (tmp_path / "found" / "diagnosis.svg").read_text()
+    code, (_, err) = go(small_graphs(), "--out", "found")
+    assert (code, "found exists already and is never overwritten" in err) == (2, True)
+
+
+def test_a_diagnosis_of_groups(go, tmp_path):
+    rows = ["random", "statistics", "bag", "wl_oa", "untrained", "trained", "bag_trained"]
+    words = ["--positives", "group", "--eval", "retrieval", "--quick", "--out", "found", "--rows", *rows]
+    code, (out, _) = go(synthetic_pairs(num_groups=120), *words)
+    kept = json.loads((tmp_path / "found" / "diagnosis.json").read_text())
+    assert (code, kept["gains"]["signal"]["low"] > 0) == (0, True)
+    scores = {row: each[0]["accuracy"] for row, each in kept["table"]["as they are"].items()}
+    assert [*scores] == rows
+    assert scores["bag_trained"] != scores["trained"]
+    assert "a random order" in out
+    assert "one test part, 1 seed." in out
+
+
+def test_without_classes_and_groups_only_copies_are_counted(go, tmp_path):
+    graphs = small_graphs(labelled=False)
+    code, (out, _) = go([*graphs, graphs[0]], "--quick", "--out", "found")
+    assert code == 0
+    assert "has neither classes nor groups: what carries a score" in out
+    assert "% of the graphs have an isomorphic copy" in out
+    assert sorted(path.name for path in (tmp_path / "found").iterdir()) == ["diagnosis.json", "diagnosis.md"]
+
+
+def test_quick_sets_what_the_user_does_not():
+    found = COMMAND.parse(["--dataset", "MUTAG", "--quick"])
+    assert (found.seeds, found.graphs, found.quick) == ([0], 500, True)
+    found = COMMAND.parse(["--dataset", "MUTAG", "--quick", "--seeds", "0-4", "--evaluation.folds", "5"])
+    assert (found.seeds, found.graphs) == ([0, 1, 2, 3, 4], 500)
+    assert (found.evaluation.folds, found.evaluation.inner_folds) == (5, 3)
+    assert COMMAND.parse(["--dataset", "MUTAG"]).seeds == [0, 1, 2]

@@ -1,0 +1,212 @@
+"""Test the encoder `wl_sparse` in a run, the estimator, files of encoders and of embeddings, and the evaluators."""
+
+from functools import partial
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+import scipy.sparse
+import torch
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.svm import SVC, LinearSVC
+from torch_geometric.data import Batch, InMemoryDataset
+
+from graphcl import ContrastiveModel, GraphCL, InputError, load_dataset, load_encoder, make_config, run
+from graphcl.commands.embed import main as embed_main
+from graphcl.datasets.synthetic import synthetic_pairs
+from graphcl.evaluate import knn, logreg, retrieval, svm
+from graphcl.experiment.build import make_method, make_model, try_settings
+from graphcl.experiment.parts import grouped_parts
+from graphcl.loaders.resident import ResidentLoader
+from graphcl.registry import losses
+from graphcl.sparse.index import SparseIndex
+from graphcl.training.loop import embed
+
+SETTINGS = {"encoder": {"name": "wl_sparse", "depth": 2}, "positives": "group", "eval": ["retrieval"]}
+
+
+@pytest.fixture(scope="module")
+def graphs():
+    return synthetic_pairs(num_groups=60)
+
+
+@pytest.fixture(scope="module")
+def file(graphs, tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "pairs.pt"
+    InMemoryDataset.save(graphs, path)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def finished(file, tmp_path_factory):
+    """Return the result of a run of two seeds."""
+    out = str(tmp_path_factory.mktemp("run") / "a")
+    return run(**SETTINGS, dataset=file, out=out, seeds=[0, 1], epochs=15, batch_size=16)
+
+
+def rows_of(encoder, graphs):
+    return embed(encoder, ResidentLoader(load_dataset(graphs), 64))[0]
+
+
+def test_a_run_starts_at_the_kernel_and_goes_up(finished):
+    scores = {name: score.mean for name, score in finished.rows.items()}
+    assert scores["trained"] > scores["untrained"] + 5
+    assert abs(scores["untrained"] - scores["wl_oa"]) < 10  # the kernel's depth is chosen, that of the rows is 2
+    assert "hybrid" not in scores
+
+
+def test_the_folder_of_a_run_holds_encoders_and_rows(finished, graphs):
+    with np.load(finished.folder / "embeddings.npz") as stored:
+        arrays = dict(stored)
+    for number, seed in enumerate((0, 1)):
+        encoder, description = load_encoder(finished.folder, seed)
+        h = rows_of(encoder, graphs)
+        np.testing.assert_array_equal(h.column, arrays["column"])
+        np.testing.assert_array_equal(h.ptr, arrays["ptr"])
+        np.testing.assert_allclose(h.value, arrays["h"][number], rtol=1e-6)
+    assert description.out_channels == len(encoder.column)
+    assert not np.allclose(*arrays["h"])
+    page = (finished.folder / "report.html").read_text("utf-8")
+    assert "the 12 heaviest patterns" in page
+    assert "Map of the embeddings" not in page
+
+
+def test_embed_writes_sparse_rows(finished, file, graphs, tmp_path, capsys):
+    encoder = load_encoder(finished.folder)[0]
+    h = rows_of(encoder, graphs)
+    for name in ("h.npz", "h.parquet"):
+        assert embed_main([str(finished.folder), "--dataset", file, "--out", str(tmp_path / name)]) == 0
+    wanted, columns = h.scipy()
+    assert (scipy.sparse.load_npz(tmp_path / "h.npz") != wanted).nnz == 0
+    with np.load(tmp_path / "h.npz") as stored:
+        np.testing.assert_array_equal(stored["column"], columns)
+        assert stored["id"].tolist() == list(range(len(graphs)))
+    table = pyarrow.parquet.read_table(tmp_path / "h.parquet").to_pydict()
+    assert table["indices"][7] == h[7:8].column.tolist()
+    assert table["values"][7] == h[7:8].value.tolist()
+    assert embed_main([str(finished.folder), "--dataset", file, "--out", str(tmp_path / "h.csv")]) == 2
+    assert "`out` must end in .npz or .parquet for sparse rows" in capsys.readouterr().err
+
+
+def test_training_goes_on_from_the_weights_of_a_run(finished, file, tmp_path):
+    more = run(**SETTINGS, dataset=file, out=str(tmp_path / "b"), seeds=[0], epochs=1, init=str(finished.folder))
+    score = finished.scores["retrieval"]["trained"][0].mean
+    assert more.rows["initial"].mean == pytest.approx(score)
+    assert more.rows["untrained"].mean == pytest.approx(finished.rows["untrained"].mean)
+
+
+def test_every_pairwise_loss_trains_it(graphs):
+    data = load_dataset(graphs)
+    known = {name: losses.arguments(name) for name in losses if losses.facts(name)["repels"] == "yes"}
+    of_pairs = {name: of for name, of in known.items() if {"weight", "ids"} <= {*of.tensors}}
+    trained = [name for name, of in of_pairs.items() if of.defaults.get("negatives") != "queue"] + ["tuplet", "supcon"]
+    assert len(trained) > 15
+    for name in trained:
+        config = make_config({**SETTINGS, "loss": name, "method": "two_views", "epochs": 1})
+        try_settings(config, data)
+        model = make_model(config, data)
+        one, two = (Batch.from_data_list([data[row] for row in range(start, 32, 2)]) for start in (0, 1))
+        make_method(config, data, model)(one, two, ids=torch.arange(16)).loss.backward()
+        assert float(model.encoder.a.grad.abs().sum()) > 0, name
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"positives": "views"}, "`encoder` wl_sparse needs pairs of graphs; pass --positives group or a table of pai"),
+        ({"projector": "mlp"}, "`projector` mlp does not fit encoder wl_sparse, whose rows are sparse; leave it out."),
+        ({"hard_negatives": 3}, "`hard_negatives` 3 does not fit encoder wl_sparse, whose rows are sparse; leave it o"),
+        (
+            {"loss": "vicreg"},
+            "loss vicreg compares columns, which differ from batch to batch with encoder wl_sparse; use",
+        ),
+        ({"method": "moco"}, "method moco does not fit encoder wl_sparse, whose rows are sparse; use two_views."),
+    ],
+)
+def test_settings_without_a_meaning_are_refused(given, message):
+    with pytest.raises(InputError, match=message):
+        make_config({**SETTINGS, **given})
+
+
+def test_several_ranks_and_layers_on_top_are_refused(graphs):
+    data, config = load_dataset(graphs), make_config(SETTINGS)
+    with pytest.raises(InputError, match="encoder `wl_sparse` trains in one process, got 2 ranks"):
+        try_settings(config, data, ranks=2)
+    with pytest.raises(InputError, match="WLSparse returns sparse rows, which no layer can follow"):
+        ContrastiveModel(make_model(config, data).encoder)
+
+
+def test_only_the_training_part_gives_patterns(finished, graphs):
+    data = load_dataset(graphs)
+    train = [graphs[row] for row in grouped_parts(data)["train"]]
+    encoder = load_encoder(finished.folder)[0]
+    np.testing.assert_array_equal(encoder.column, rows_of(encoder, train).column.unique())
+
+
+@pytest.fixture(scope="module")
+def estimator(graphs):
+    fitted = GraphCL(encoder={"name": "wl_sparse", "depth": 2}, epochs=3, batch_size=32)
+    return fitted.fit(graphs[:80], groups=[each.group for each in graphs[:80]])
+
+
+def test_the_estimator_returns_a_sparse_matrix(estimator, graphs, tmp_path):
+    """Columns are those of the training graphs, so inner products with these are exact for any graph."""
+    train, new = estimator.transform(graphs[:80]), estimator.transform(graphs[80:])
+    assert isinstance(new, scipy.sparse.csr_matrix)
+    assert train.shape[1] == new.shape[1] == len(estimator.get_feature_names_out())
+    every = estimator.sparse_rows(graphs)
+    exact = every.scipy()[0]
+    np.testing.assert_allclose((new @ train.T).toarray(), (exact[80:] @ exact[:80].T).toarray(), atol=1e-6)
+    assert len(every.value) > train.nnz + new.nnz
+    estimator.save(tmp_path / "encoder.pt")
+    loaded = GraphCL.load(tmp_path / "encoder.pt")
+    assert (loaded.transform(graphs) != estimator.transform(graphs)).nnz == 0
+    LinearSVC().fit(train, [int(each.y) for each in graphs[:80]])
+    scores, found = SparseIndex(every).search(every[:3], k=1)
+    assert found.flatten().tolist() == [0, 1, 2]
+    np.testing.assert_allclose(scores, 1, rtol=1e-6)
+
+
+def test_rows_of_invalid_graphs_are_empty():
+    smiles = ["CCO", "CCN", "CCCO", "CCCN", "c1ccccc1O", "c1ccccc1N", "CC(C)O", "CC(C)N"]
+    fitted = GraphCL(encoder="wl_sparse", epochs=1, invalid="skip").fit(smiles, groups=[row // 2 for row in range(8)])
+    h = fitted.transform(["CCO", "not a molecule", "CCN"])
+    assert h.shape == (3, len(fitted.model_.encoder.column))
+    assert np.diff(h.indptr)[1] == 0 < np.diff(h.indptr)[2]
+    assert fitted.transform(["no", "none"]).nnz == 0
+
+
+def test_the_estimator_trains_on_a_table_of_pairs(graphs):
+    for number, each in enumerate(named := [each.clone() for each in graphs[:40]]):
+        each.id = f"graph {number}"
+        del each.group
+    fitted = GraphCL(encoder="wl_sparse", epochs=1)
+    fitted.fit(named, pairs=[(f"graph {row}", f"graph {row + 1}") for row in range(0, 40, 2)])
+    like = GraphCL(encoder="wl_sparse", epochs=1).fit(graphs[:40], groups=[row // 2 for row in range(40)])
+    for name in ("colour", "frequency", "column"):
+        assert getattr(fitted.model_.encoder, name).equal(getattr(like.model_.encoder, name))
+    assert float(fitted.model_.encoder.b.abs().sum()) > 0
+
+
+def test_evaluators_score_a_sparse_matrix_as_a_dense_one(graphs, estimator):
+    data, h = load_dataset(graphs), estimator.transform(graphs)
+    y, dense = data.y.numpy(), h.toarray()
+    options = {"folds": 3, "inner_folds": 2}
+    assert knn(h, y, **options).accuracy == knn(dense, y, **options).accuracy
+    groups = {"group": data.groups, "split": grouped_parts(data)}
+    plain = retrieval(dense, **groups)
+    found = retrieval(h, **groups)
+    assert found.chosen == (0.0,)
+    assert plain.chosen != (0.0,) or found.accuracy == pytest.approx(plain.accuracy)
+    splits = StratifiedKFold(3, shuffle=True, random_state=0).split(dense, y)
+    wanted = []
+    for train, held in splits:
+        inner = StratifiedKFold(2, shuffle=True, random_state=0)
+        search = GridSearchCV(SVC(), {"C": [0.1, 1.0, 10.0]}, cv=inner).fit(h[train], y[train])
+        wanted.append(100 * search.score(h[held], y[held]))
+    assert svm(h, y, grid=(0.1, 1.0, 10.0), **options).accuracy == pytest.approx(tuple(wanted))
+    for scored in (logreg, partial(svm, scale=True)):
+        with pytest.raises(InputError, match="`h` must be dense, got a sparse matrix; use knn, retrieval, or svm"):
+            scored(h, y, **options)
+    constant = scipy.sparse.csr_matrix(np.ones((len(y), 2)))
+    assert svm(constant, y, **options).accuracy == svm(constant.toarray(), y, **options).accuracy
