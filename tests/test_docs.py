@@ -14,10 +14,8 @@ import yaml
 
 import graphcl
 from graphcl import augment, datasets, evaluate, losses, methods, registry
-from graphcl.commands import sweep
-from graphcl.commands.diagnose import COMMAND as DIAGNOSE
+from graphcl.commands import COMMANDS, sweep
 from graphcl.commands.run import COMMAND as RUN
-from graphcl.commands.sweep import COMMAND as SWEEP
 from graphcl.errors import InputError
 from graphcl.sweep import make_plan
 from graphcl.training import diagnostics
@@ -154,7 +152,10 @@ def test_a_wrong_command_fails(parse):
 
 def test_the_options_in_the_text_exist():
     """Options of `graphcl.run` are parsed with their values; other options must occur in the package's source."""
-    programs = SWEEP.help() + DIAGNOSE.help() + "".join(each.read_text() for each in (ROOT / "graphcl").rglob("*.py"))
+    commands = [importlib.import_module(f"graphcl.commands.{name}").COMMAND for name in COMMANDS]
+    programs = "".join(each.help() for each in commands) + "".join(
+        each.read_text() for each in (ROOT / "graphcl").rglob("*.py")
+    )
     text = RUN.help(True)
     for option in (option for page in PAGES for option in options(page)):
         key, *values = shlex.split(option)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from graphcl.arguments import named_arguments
 from graphcl.commands.embed import Embed, arrow_table, joined, open_inputs
 from graphcl.commands.shards import opened_once
 from graphcl.datasets.invalid import kept_rows
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 
+@named_arguments
 def embed_partition(
     rows: Any,
     encoder: str,

@@ -74,7 +74,7 @@ def graph_numbers(colours: np.ndarray, graph: np.ndarray) -> np.ndarray:
 
     Example:
         >>> graph_numbers(np.array([0, 1, 1, 0, 1, 1]), np.array([0, 0, 1, 1, 2, 2])).tolist()
-        [0, 0, 1]
+        [1, 1, 0]
     """
     random = np.random.default_rng(1).integers(2**64, size=(colours.max() + 1, 2), dtype=np.uint64)
     sums = np.zeros((graph.max() + 1, 2), np.uint64)

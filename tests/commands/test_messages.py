@@ -14,7 +14,7 @@ EMBED = "e.pt --dataset synthetic"
 MESSAGES = {
     "embed": [
         ("--dataset synthetic", "`ENCODER` and `--out` must be given; see --help."),
-        (f"{EMBED} --out e.txt", "`out` must end in .npz, .parquet or .csv, or in no suffix, got"),
+        (f"{EMBED} --out e.txt", "`out` must end in .npz, .parquet or .csv, got"),
         (f"{EMBED} --out there.npz", "there.npz exists already; pass --force"),
         ("no.pt --dataset synthetic --out e.npz", "not found; give a run's folder"),
         ("e.pt --seed 5 --dataset a --out e.npz", "holds no seed 5; it holds"),

@@ -124,7 +124,7 @@ def broken_tu_folder(rng, folder):
 @kind
 def packed_values(rng, folder):
     """A number that was changed in a packed set is refused if it is not finite, else read."""
-    graphs = [Data(x=torch.ones(2, 2), edge_index=torch.tensor([[0, 1], [1, 0]])) for _ in range(3)]
+    graphs = [Data(x=torch.randn(2, 2), edge_index=torch.tensor([[0, 1], [1, 0]])) for _ in range(3)]  # not compact
     packed = write_on_disk(graphs, folder / "packed").folder
     x, at = np.load(packed / "x.npy"), rng.randrange(6)
     x[at, 0] = rng.choice([float("nan"), float("inf"), -float("inf"), 1e30, number(rng)])
