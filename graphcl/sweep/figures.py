@@ -1,4 +1,4 @@
-"""Draw the tables of a sweep as bar charts."""
+"""Draw the tables of a sweep, as bar charts or as lines over a number."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from graphcl.report.style import INK, MUTED, TRAINED, UNTRAINED, panels, style
 from graphcl.report.svg import to_svg
+from graphcl.sweep.lines import lines, numeric_axis
 from graphcl.sweep.table import Labels, Table, merit
 from graphcl.sweep.texts import metric_names
 from graphcl.system.files import write_text
@@ -25,7 +26,8 @@ def write_figures(folder: Path, tables: Mapping[str, Table]) -> list[str]:
         file = folder / "figures" / f"{name}.svg"
         if any(entry.scores for entry in table.entries.values()) and len(table.rows) <= _MAX_ROWS:
             file.parent.mkdir(exist_ok=True)
-            write_text(file, to_svg(bars(table)))
+            along = numeric_axis(table)
+            write_text(file, to_svg(bars(table) if along is None else lines(table, along)))
             names.append(f"figures/{name}.svg")
         else:
             file.unlink(missing_ok=True)

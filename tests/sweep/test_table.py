@@ -12,6 +12,7 @@ from graphcl.evaluate import FoldScores, paired_test
 from graphcl.sweep import make_plan, make_table
 from graphcl.sweep.across import Duel, across
 from graphcl.sweep.figures import write_figures
+from graphcl.sweep.lines import lines, numeric_axis
 from graphcl.sweep.write import to_csv, to_latex, to_markdown
 
 ROWS = {"majority": -20, "statistics": -2, "untrained": 0, "calibrated": 1}
@@ -249,3 +250,18 @@ def test_bars_show_the_means_of_the_tables(tmp_path):
     expected = {"MUTAG", "NCI1", "infonce", "dcl", "87.0", "88.0", "91.0", "92.0"}
     for name in tables:
         assert {*expected, f"{name}: gain of training by loss"} <= set(texts(tmp_path / f"figures/{name}.svg"))
+
+
+def test_scores_over_a_number_are_lines(tmp_path):
+    axes = {**LOSSES, "loss.temperature": [0.5, 0.05], "dataset": ["MUTAG", "NCI1"]}
+    plan, records = made(axes, lambda cell: 70 + 10 * float(cell.coordinates["loss.temperature"]))
+    table = make_table(plan, records)
+    assert numeric_axis(table) == "loss.temperature"
+    plots = lines(table, "loss.temperature").axes
+    assert [plot.get_title(loc="left") for plot in plots] == ["MUTAG", "NCI1"]
+    assert [line.get_label() for line in plots[0].lines] == ["infonce", "dcl", "best row without training"]
+    for line in plots[1].lines[:2]:
+        np.testing.assert_allclose(line.get_xydata(), [[0.05, 70.5], [0.5, 75.0]])
+    assert plots[0].get_xscale() == "log"
+    assert write_figures(tmp_path, {"svm": table}) == ["figures/svm.svg"]
+    assert "svm by loss.temperature" in texts(tmp_path / "figures/svm.svg")
