@@ -16,8 +16,9 @@ from graphcl.report.style import COLOURS as COLOURS  # for the studies
 from graphcl.report.style import panels, style
 from graphcl.report.svg import to_svg
 from graphcl.sweep import make_plan, make_table, sweep
-from graphcl.sweep.folder import read_records
+from graphcl.sweep.folder import read_records, unfinished
 from graphcl.sweep.progress import progress
+from graphcl.sweep.run_cells import default_workers
 from graphcl.sweep.table import scores_of
 from graphcl.sweep.write import to_markdown
 
@@ -77,7 +78,9 @@ class Study:
             if given.finished:
                 records = read_records(folder, plan)
                 return Cells(plan, {name: make_table(plan, records, name) for name in plan.evaluators}, records)
-            outcome = sweep(plan, folder, given.workers, progress(len(plan.tasks), 0))
+            left = unfinished(plan, read_records(folder, plan))
+            workers = given.workers or default_workers(len(left))
+            outcome = sweep(plan, folder, workers, progress(left, len(plan.tasks), workers))
         except InputError as error:
             sys.exit(f"{self.name}: {error}")
         if outcome.failed:

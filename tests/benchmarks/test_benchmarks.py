@@ -64,6 +64,19 @@ def test_a_script_is_imported_and_its_sweep_is_planned(path, monkeypatch, tmp_pa
         content["main"]()
 
 
+def test_a_study_runs_its_sweep_and_takes_finished_cells(monkeypatch, tmp_path):
+    from study import Study
+
+    words = ["--out", str(tmp_path), "--seeds", "1", "--epochs", "1", "--workers", "1"]
+    found = []
+    for finished in ([], ["--finished"]):
+        monkeypatch.setattr(sys, "argv", ["study", *words, *finished])
+        cells = Study("small").run("part", {"dataset": ["synthetic"]}, eval=["knn"])
+        found.append((*cells.accuracy(dataset="synthetic"), cells.untrained(dataset="synthetic")[0].accuracy))
+    assert found[0] == found[1]
+    assert 50 < found[0][0] <= 100
+
+
 def test_the_pages_show_the_kept_scores():
     import published
     import wl
