@@ -15,6 +15,8 @@ from graphcl import GraphCL
 from graphcl.report.patterns import pattern_figure
 from graphcl.sparse.index import SparseIndex
 
+if len(sys.argv) != 4:
+    sys.exit(__doc__.splitlines()[0])
 KINDS = {}  # name of a kind of syntax node -> category
 
 
@@ -38,6 +40,8 @@ old, new = (
     }
     for folder in sys.argv[1:3]
 )
+if sys.argv[3] not in old:
+    sys.exit(f"{sys.argv[1]} has no {sys.argv[3]}; choose from: {', '.join([*old][:8])}, ...")
 finder = GraphCL(encoder="wl_sparse", loss={"name": "infonce", "temperature": 0.05}, epochs=4)
 finder.fit([*old.values(), *new.values()], groups=[*old, *new])
 index = SparseIndex(finder.sparse_rows([*new.values()]))
