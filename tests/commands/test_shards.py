@@ -101,8 +101,16 @@ def test_embed_partition_of_numbers_and_of_arrow_tables(inputs, tmp_path):
         table = embed_partition(each, encoder, batch_size=5).to_pandas()
         assert table["id"].tolist() == rows["id"].to_pylist()
         assert np.array_equal(table.filter(regex="^h").to_numpy(), expected["h"][:10])
-    with pytest.raises(InputError, match="`rows` must be consecutive numbers of the 36 graphs"):
-        embed_partition([3, 5], encoder, dataset=dataset)
+    for numbers in ([3, 5], [], ["a"], [35, 36], [-1, 0]):
+        with pytest.raises(InputError, match="`rows` must be consecutive numbers of the 36 graphs"):
+            embed_partition(numbers, encoder, dataset=dataset)
+    for edges, message in (
+        ([[0, 1], [1, 2], [2, 0]], r"`edge_index` of row 0 must be \[2, E\], as in PyG, got \[3, 2\]"),
+        ([[0, 1], [1]], "row 0 is not a graph: "),
+        (None, "`edge_index` of row 0 is missing"),
+    ):
+        with pytest.raises(InputError, match=message):
+            embed_partition(pyarrow.table({"x": [columns["x"][0]], "edge_index": [edges]}), encoder)
 
 
 def test_embed_partition_in_map_partitions_of_dask(inputs):
