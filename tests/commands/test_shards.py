@@ -63,6 +63,10 @@ def test_shards_equal_one_file_and_only_missing_ones_are_made_again(inputs, tmp_
     assert not list(out.glob(".*"))
     assert main([*given, "--out", str(out), "--shards", "npy", "--batch-size", "4"]) == 2
     assert "holds shards of another batch_size" in capsys.readouterr().err
+    (out / "notes.txt").touch()
+    assert main([*given, "--out", str(out), *SIZES, "--force"]) == 0
+    assert not any(each.is_dir() for each in out.iterdir())
+    assert sorted(each.name for each in out.iterdir() if "part-" not in each.name) == ["_manifest.json", "notes.txt"]
     assert main([*words, "--workers", "2", "--out", str(tmp_path / "one.csv")]) == 2
     assert "give `out` no suffix" in capsys.readouterr().err
     (tmp_path / "mine").mkdir()
