@@ -124,4 +124,4 @@ class _RunningStatistics:
     @torch.no_grad()
     def _set(self, values: list[Tensor]) -> None:
         for buffer, value in zip(self._buffers, values, strict=True):
-            buffer.copy_(value)
+            buffer.data.copy_(value)  # unseen by autograd, which saves the buffers but does not use them

@@ -132,6 +132,17 @@ def test_training_takes_the_settings():
     assert not equal(fit(micro_batch=5), fit())
 
 
+def test_a_batch_of_one_piece_trains_as_without_pieces():
+    found = []
+    for size in (None, 5):
+        of = model().float()
+        loader = ResidentLoader(graphs(5), 12)
+        train(TwoViews(of, "infonce"), loader, Identity(), Identity(), epochs=2, micro_batch=size, optimizer="sgd")
+        found.append(of.state_dict())
+    for one, other in zip(*(each.values() for each in found), strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def joined(view):
     """Return the lazy view as one batch."""
     return Batch.from_data_list([graph for make in view.pieces for graph in make().to_data_list()])
