@@ -126,7 +126,7 @@ def diagnose(h: Tensor, z1: Tensor, z2: Tensor, temperature: float | Tensor) -> 
     approximation is accurate.
 
     Args:
-        h: embeddings `[N, H]`.
+        h: embeddings `[N, H]`; of fewer rows if `micro_batch` kept those of one piece.
         z1: projections of the first views `[N, D]`, N >= 2.
         z2: projections of the second views `[N, D]`.
         temperature: temperature tau of the loss.
@@ -144,9 +144,10 @@ def diagnose(h: Tensor, z1: Tensor, z2: Tensor, temperature: float | Tensor) -> 
     variance = negative.var(dim=1, correction=0)
     radius = (log_count - entropy).clamp(min=0)
     tiny = torch.finfo(radius.dtype).eps
-    # One decomposition for both, as each waits for the device; columns of zeros do not change the rank.
-    width = max(h.size(1), z1.size(1))
-    rank_h, rank_z = effective_rank(torch.stack([pad(each.float(), (0, width - each.size(1))) for each in (h, z1)]))
+    # One decomposition for both, as each waits for the device; columns and rows of zeros do not change the rank.
+    rows, width = max(len(h), len(z1)), max(h.size(1), z1.size(1))
+    padded = [pad(each.float(), (0, width - each.size(1), 0, rows - len(each))) for each in (h, z1)]
+    rank_h, rank_z = effective_rank(torch.stack(padded))
     return {
         "rank_h": rank_h,
         "rank_z": rank_z,

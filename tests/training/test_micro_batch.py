@@ -143,6 +143,14 @@ def test_a_batch_of_one_piece_trains_as_without_pieces():
         torch.testing.assert_close(one, other)
 
 
+def test_diagnostics_of_a_batch_in_pieces():
+    of = model().float()
+    made = {"loader": ResidentLoader(graphs(12), 12), "first": NodeDrop(0.3), "second": Identity(), "epochs": 1}
+    (epoch,) = train(TwoViews(of, "infonce"), micro_batch=5, diagnostics=True, **made)
+    assert 1 <= epoch.diagnostics["rank_h"] <= 4  # of the first piece
+    assert 1 <= epoch.diagnostics["rank_z"] <= 12
+
+
 def joined(view):
     """Return the lazy view as one batch."""
     return Batch.from_data_list([graph for make in view.pieces for graph in make().to_data_list()])
