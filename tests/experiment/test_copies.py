@@ -11,6 +11,7 @@ from graphcl import InputError, load_dataset, make_config, run
 from graphcl.evaluate import instance
 from graphcl.experiment import copies as copies_module
 from graphcl.experiment import scoring
+from graphcl.experiment import seed as seed_module
 from graphcl.experiment.context import Context
 from graphcl.experiment.copies import copied_graphs, copying, sampled, with_copies
 from graphcl.experiment.seed import run_seed
@@ -156,6 +157,18 @@ def test_many_graphs_without_labels_are_scored_on_a_sample(tmp_path, capsys):
     assert result.scores["instance"]["trained"][0].mean == expected
     assert "copies of all 20 graphs by edge_drop, feature_mask" in (printed := capsys.readouterr().out)
     assert ", found by cosine among a sample of 20 of 36" in printed
+
+
+@pytest.mark.parametrize("evaluators", [["instance"], "none"])
+def test_hard_negatives_are_mined_among_all_graphs_also_if_a_sample_is_scored(evaluators, monkeypatch):
+    graphs, mined = small_graphs(labelled=False), []
+    for number, graph in enumerate(graphs):
+        graph.group = number // 3
+    mine = seed_module.mine_hard_negatives
+    monkeypatch.setattr(seed_module, "mine_hard_negatives", lambda h, *a, **o: mined.append(h) or mine(h, *a, **o))
+    chosen = config(eval=evaluators, evaluation={"sample": 10}, positives="group", hard_negatives=1, lr=1e-12)
+    found = run_seed(chosen, load_dataset(graphs), 0, CPU)
+    torch.testing.assert_close(mined[0], found.h)
 
 
 def test_no_evaluator_scores_nothing(tmp_path, capsys):
