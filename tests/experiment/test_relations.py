@@ -69,6 +69,14 @@ def test_two_towers_are_trained_scored_saved_and_resumed(files, tmp_path, capsys
     assert again.scores == found.scores
 
 
+def test_the_report_of_labelled_queries_maps_the_queries(files, tmp_path, capsys):
+    found = run(settings(files, tmp_path, epochs=1, report=True))
+    assert "no report.html" not in capsys.readouterr().out
+    assert f"map of {N} graphs" in (found.folder / "report.html").read_text("utf-8")
+    with np.load(found.folder / "report.npz") as arrays:
+        assert arrays["after_map"].shape == (N, 2)
+
+
 def test_scores_are_those_of_the_embeddings(files, tmp_path):
     """The trained row is the better of raw and standardised cosines, by validation, over the targets of the part."""
     found = run(settings(files, tmp_path, epochs=1))
