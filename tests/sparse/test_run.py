@@ -54,6 +54,14 @@ def test_a_run_starts_at_the_kernel_and_goes_up(finished):
     assert "hybrid" not in scores
 
 
+def test_a_run_does_not_say_that_edge_attr_is_unused(graphs, tmp_path, capsys):
+    for each in (given := [graph.clone() for graph in graphs]):
+        each.edge_attr = torch.ones(each.num_edges, 1)
+    torch.save(given, tmp_path / "g.pt")
+    run(**SETTINGS, dataset=str(tmp_path / "g.pt"), out=str(tmp_path / "a"), seeds=[0], epochs=1, report=False)
+    assert "encoder: wl_sparse; method" in capsys.readouterr().out
+
+
 def test_the_folder_of_a_run_holds_encoders_and_rows(finished, graphs):
     with np.load(finished.folder / "embeddings.npz") as stored:
         arrays = dict(stored)

@@ -97,7 +97,8 @@ class RunOutput(Output):
         self.path = self.folder.path
         self.seconds = _added(seconds, self.folder.result.get("seconds", {}))
         name = config.encoder["name"]
-        unused = dataset.num_edge_features and "edge_dim" not in encoders.arguments(name).required
+        sparse = encoders.facts(name).get("rows") == "sparse"
+        unused = dataset.num_edge_features and not sparse and "edge_dim" not in encoders.arguments(name).required
         how = f"encoder: {name}{' (does not use edge_attr, gine does)' if unused else ''}"
         how += f"; method: {config.method['name']}; loss: {Loss(**config.loss)}; device: {device}"
         invalid = write_invalid(dataset.invalid, self.path / "invalid.csv")
