@@ -17,7 +17,7 @@ from graphcl.evaluate.graphs.retrieval import _by_pairs
 from graphcl.evaluate.ranking import cosines, rank_pairs
 from graphcl.experiment import seed as seed_module
 from graphcl.experiment.build import make_model, training_sampler
-from graphcl.experiment.parts import grouped_parts, training_graphs
+from graphcl.experiment.parts import grouped_parts, run_parts, training_graphs
 from graphcl.experiment.run_config import run
 from graphcl.experiment.scoring import calibrated
 from graphcl.models.towers import Tower
@@ -306,6 +306,9 @@ def test_a_share_of_the_pairs_is_part_of_a_larger_share(files, tmp_path):
     for share, graphs in zip(shares, (less, more), strict=True):
         config = settings(files, tmp_path, pair_share=share, eval=["retrieval"])
         assert torch.equal(training_graphs(config, dataset, "target"), graphs)  # the component of q1 is q1 and t1
+        assert run_parts(config, dataset)["train"].tolist() == [*graphs.tolist(), *(graphs + N).tolist()]
+    with pytest.raises(InputError, match=r"^`pair_share` 0\.02 of \d+ training groups is 0; pass a larger one\.$"):
+        training_graphs(settings(files, tmp_path, pair_share=0.02), dataset)
     sampler = training_sampler(config, dataset, 4, torch.Generator())
     assert {*torch.cat([one for one, _ in sampler.draw()]).tolist()} <= {*more.tolist()}
 

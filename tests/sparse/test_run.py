@@ -14,10 +14,11 @@ from graphcl import ContrastiveModel, GraphCL, InputError, load_dataset, load_en
 from graphcl.commands.embed import main as embed_main
 from graphcl.datasets.synthetic import synthetic_pairs
 from graphcl.evaluate import knn, logreg, retrieval, svm
-from graphcl.experiment.build import make_method, make_model, try_settings
-from graphcl.experiment.parts import grouped_parts
+from graphcl.experiment.build import make_method, make_model, prepared, try_settings
+from graphcl.experiment.parts import grouped_parts, training_rows
 from graphcl.loaders.resident import ResidentLoader
 from graphcl.registry import losses
+from graphcl.sparse.encoder import WLSparse
 from graphcl.sparse.index import SparseIndex
 from graphcl.training.loop import embed
 
@@ -60,6 +61,27 @@ def test_a_run_does_not_say_that_edge_attr_is_unused(graphs, tmp_path, capsys):
     torch.save(given, tmp_path / "g.pt")
     run(**SETTINGS, dataset=str(tmp_path / "g.pt"), out=str(tmp_path / "a"), seeds=[0], epochs=1, report=False)
     assert "encoder: wl_sparse; method" in capsys.readouterr().out
+
+
+def test_patterns_are_counted_in_the_share_that_trains(graphs):
+    data = load_dataset(graphs)
+    counted = []
+    for given in (
+        {"eval": ["retrieval"]},
+        {"eval": ["retrieval"], "pair_share": 0.25},
+        {"eval": [], "pair_share": 0.25},
+    ):
+        config = make_config({**SETTINGS, **given})
+        model = make_model(config, data)
+        prepared(config, data, model)
+        train = training_rows(config, data)
+        alone = WLSparse(data.num_features, depth=2).fit(
+            [Batch.from_data_list([data[i] for i in train])], data.groups[train]
+        )
+        assert torch.equal(model.encoder.column, alone.column)
+        assert torch.equal(model.encoder.frequency, alone.frequency)
+        counted.append(len(alone.column))
+    assert counted[1] < counted[0]
 
 
 def test_the_folder_of_a_run_holds_encoders_and_rows(finished, graphs):

@@ -24,7 +24,7 @@ from graphcl.experiment.build import describe
 from graphcl.experiment.context import Context, OnFold, Scores
 from graphcl.experiment.copies import describe_copies, sampled
 from graphcl.experiment.fingerprint import data_fingerprint
-from graphcl.experiment.parts import grouped_parts, split_column
+from graphcl.experiment.parts import run_parts, split_column
 from graphcl.experiment.record.progress import TrainingBar, fold_bar
 from graphcl.experiment.record.run_folder import RunFolder
 from graphcl.experiment.record.snapshot import report_arrays
@@ -145,7 +145,7 @@ class RunOutput(Output):
             }
         history = folder.epochs.history(seeds)
         how, needs = dict[str, Any](), {need_of(name, dataset.rows, offered(dataset)) for name in config.eval}
-        if "groups" in needs and (parts := grouped_parts(dataset)) is not None:
+        if "groups" in needs and (parts := run_parts(config, dataset)) is not None:
             how |= {"group_split": {part: len(each) for part, each in parts.items()}, "split_by": split_column(dataset)}
         if "copies" in needs:
             part = sampled(config, dataset, seed)
