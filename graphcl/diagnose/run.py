@@ -149,7 +149,7 @@ def score_rows(
             inputs = dataclasses.replace(inputs, trained=h, train_other=other)
         row: Any = references[name](inputs)
         if isinstance(row, Kernel) and parts is None:  # an SVM is fitted for each setting
-            row = dataclasses.replace(row, settings=row.settings[::2])
+            row = dataclasses.replace(row, settings=row.settings[:: 2 if len(row.settings) > 2 else 1])
         tested: list[tuple[np.ndarray, np.ndarray]] = []
 
         def keep(rows: np.ndarray, values: np.ndarray, tested: Any = tested) -> None:
