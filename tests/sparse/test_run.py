@@ -219,6 +219,16 @@ def test_the_estimator_trains_on_a_table_of_pairs(graphs):
     assert float(fitted.model_.encoder.b.abs().sum()) > 0
 
 
+@pytest.mark.parametrize("evaluator", [svm, knn])
+def test_evaluators_refuse_an_invalid_sparse_matrix(evaluator):
+    h, y = scipy.sparse.csr_matrix(np.tile(np.arange(3.0), (40, 1))), np.tile([0, 1], 20)
+    h.data[[3, 5, 7]] = [np.nan, 0, np.inf]  # rows 1, 2 and 3
+    with pytest.raises(InputError, match=r"finite and below 1e150, got 2 of 40 rows that are not\.$"):
+        evaluator(h, y)
+    with pytest.raises(InputError, match=r"must be \[graphs, features\], got shape \[40, 0\]"):
+        evaluator(scipy.sparse.csr_matrix((40, 0)), y)
+
+
 def test_evaluators_score_a_sparse_matrix_as_a_dense_one(graphs, estimator):
     data, h = load_dataset(graphs), estimator.transform(graphs)
     y, dense = data.y.numpy(), h.toarray()
