@@ -22,7 +22,7 @@ from graphcl.evaluate.needs import is_by_copies, need_of, takes, usual
 from graphcl.experiment.build import make_model, restricted
 from graphcl.experiment.context import Context, Scores
 from graphcl.experiment.copies import WithCopies, copy_arguments, rank_of_graphs
-from graphcl.experiment.parts import grouped_parts, places, training_graphs
+from graphcl.experiment.parts import grouped_parts, places, run_parts, training_graphs
 from graphcl.loaders.loader import make_loader
 from graphcl.loaders.order import EpochBatches
 from graphcl.models.calibrate import calibrate
@@ -73,7 +73,7 @@ class SeedRows:
         wanted = set(row_labels() if names is None else names)
         self.names = wanted if is_scored(config, dataset) else wanted & {"untrained"}
         self.calibrate = functools.partial(calibrated, config, dataset, model, seed, whole.graphs)
-        parts = None if training_graphs(config, dataset) is None else grouped_parts(dataset)
+        parts = run_parts(config, dataset)
         self.inputs = Inputs(dataset, whole, model, self.calibrate, parts, config.max_degree)
         if config.init is not None:
             device = next(model.parameters()).device
