@@ -142,7 +142,9 @@ def _with_leak(
     gains, scores, by_fold = dict(found.gains), dict(found.scores), list[list[Scored]]()
     for name, masks in (("copies", copied), ("without_copies", ~copied)):
         rows, chance = ([each.only(mask) for each, mask in zip(seeds, masks, strict=True)] for seeds in (top, none))
-        if not all(each.values for each in rows):
+        # an interval over folds needs two of them
+        least = min(2, top[0].score.folds) if name == "without_copies" else 1
+        if not all(len(each.values) >= least for each in rows):
             return replace(found, leak=leak)
         if y is not None:
             chance = [_largest_class(each, y) for each in chance]
@@ -150,7 +152,8 @@ def _with_leak(
         if name == "without_copies":
             gains[name] = gain(rows, chance, unit)
             scores |= {"best_without_copies": mean(rows), "none_without_copies": mean(chance)}
-    if len({len(each.values) for seeds in by_fold for each in seeds} - {1}) == 1:
+    counts = {len(each.values) for seeds in by_fold for each in seeds}
+    if len(counts) == 1 and counts != {1}:
         gains["by_copies"] = gain(by_fold[0], by_fold[1], level=0.95)  # a second condition, for few test graphs
     return replace(found, gains=gains, scores=scores, leak=leak)
 

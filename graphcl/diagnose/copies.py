@@ -49,7 +49,7 @@ class Copies:
 
 
 def count_copies(dataset: GraphDataset) -> Copies:
-    """Return which graphs of a data set, and of its targets, are copies of each other."""
+    """Return which graphs of a data set, and of its targets, are copies of each other; classes without targets only."""
     labels, edge_index, graph = first_colours(dataset, torch.arange(dataset.num_rows))
     colours, count = labels, 0
     for colours in refine(labels, edge_index, DEPTH):
@@ -57,7 +57,7 @@ def count_copies(dataset: GraphDataset) -> Copies:
             break
         count = colours.max() + 1
     number = graph_numbers(colours, graph)
-    if not dataset.labelled:
+    if not dataset.labelled or dataset.targets is not None:
         return Copies(number)
     table = np.zeros((number.max() + 1, dataset.num_classes), np.int64)
     np.add.at(table, (number, np.asarray(dataset.y).reshape(-1)), 1)

@@ -79,7 +79,7 @@ def diagnose(
         dataset: the graphs.
         rows: rows to score, see `graphcl.references`; those without information are scored too.
         controls: controls to apply, keys of `graphcl.datasets.controls.CONTROLS`.
-        most: largest number of graphs; of more with labels, as many are drawn at random.
+        most: largest number of graphs; of more that are scored by class, as many are drawn at random.
         more: whether to score fewer graphs, and other widths and temperatures, too.
     """
     _check(config, dataset)
@@ -87,7 +87,7 @@ def diagnose(
     for name in rows:
         _ = references[name]  # raises if it is unknown, before any work
     total, device = len(dataset), setup_runtime(config)
-    dataset = drawn(dataset, most)
+    dataset = drawn(dataset, most) if _parts(config, dataset) is None else dataset
     found = Diagnosis(dataset, total, count_copies(dataset))
     if not is_scored(config, dataset):
         return found
@@ -120,7 +120,7 @@ def diagnose(
     train, unit = (None, None) if parts is None else (parts["train"], _units(dataset))
     top = next(iter(found.table[AS_IS].values()))
     copied = np.array([found.copies.in_training(each.tested, train) for each in top])
-    y = np.asarray(dataset.y).reshape(-1) if dataset.labelled else None
+    y = np.asarray(dataset.y).reshape(-1) if dataset.labelled and dataset.targets is None else None
     found.answers = answer(found.table, copied, unit, y)
     return found
 
@@ -149,7 +149,7 @@ def score_rows(
             inputs = dataclasses.replace(inputs, trained=h, train_other=other)
         row: Any = references[name](inputs)
         if isinstance(row, Kernel) and parts is None:  # an SVM is fitted for each setting
-            row = dataclasses.replace(row, settings=row.settings[::2])
+            row = dataclasses.replace(row, settings=row.settings[:: 2 if len(row.settings) > 2 else 1])
         tested: list[tuple[np.ndarray, np.ndarray]] = []
 
         def keep(rows: np.ndarray, values: np.ndarray, tested: Any = tested) -> None:
@@ -161,8 +161,8 @@ def score_rows(
 
 
 def drawn(dataset: GraphDataset, most: int, seed: int = 0) -> GraphDataset:
-    """Return at most about `most` graphs, drawn at random from each class; all if the graphs have no classes."""
-    if len(dataset) <= most or not dataset.labelled or dataset.benchmark is not None:
+    """Return at most about `most` graphs, drawn at random from each class; all if they lack classes or have pairs."""
+    if len(dataset) <= most or not dataset.labelled or dataset.benchmark is not None or dataset.relation is not None:
         return dataset
     generator, kept = np.random.default_rng(seed), []
     y = np.asarray(dataset.y).reshape(-1)
@@ -186,7 +186,7 @@ def _check(config: Config, dataset: GraphDataset) -> None:
 
 def _subsets(config: Config, dataset: GraphDataset) -> Iterator[tuple[int, Callable[[int], GraphDataset]]]:
     """Yield the numbers of graphs of the curve, each with the function from a seed to such a subset."""
-    if dataset.labelled and dataset.groups is None:
+    if dataset.labelled and dataset.groups is None and dataset.relation is None:
         for fraction in FRACTIONS:
             count = round(fraction * len(dataset))
             if count >= 50:

@@ -50,7 +50,7 @@ def short(found: Diagnosis) -> str:
             f"{found.dataset.name} has neither classes nor groups: what carries a score, and whether training adds to "
             "it, cannot be answered."
         )
-    what = "groups" if found.dataset.groups is not None and not found.dataset.labelled else "the classes"
+    what = "the classes" if _by_class(found) else "groups" if found.dataset.relation is None else "pairs"
     trained = {
         1: "Training adds to the best row without training.",
         0: "That training adds to the best row without training is not shown.",
@@ -72,7 +72,7 @@ def copies_line(found: Diagnosis) -> str:
             text += f". Without these, the best row without training scores {scores['best_without_copies']:.1f}"
             text += f" (with them {scores['best']:.1f}), and {none_label(found)} of these "
             text += f"{scores['none_without_copies']:.1f}"
-    if copies.conflicting:
+    if copies.conflicting and _by_class(found):
         text += f". {100 * copies.conflicting:.1f} % have a copy of another class"
         text += f", so no function of the graphs exceeds {copies.ceiling:.1f} % on all of them"
     return f"{text}."
@@ -141,7 +141,11 @@ def answered(gain: Interval) -> str:
 
 def none_label(found: Diagnosis) -> str:
     """Return the name of the row without information."""
-    return "the majority class" if "majority" in found.table[AS_IS] else "a random order"
+    return "the majority class" if _by_class(found) else "a random order"
+
+
+def _by_class(found: Diagnosis) -> bool:
+    return "majority" in found.table.get(AS_IS, {})
 
 
 def as_json(found: Diagnosis, settings: Mapping[str, Any]) -> dict[str, Any]:

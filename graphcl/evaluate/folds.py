@@ -178,19 +178,23 @@ def embedding(h: Tensor | np.ndarray, sparse: bool = False) -> Any:
 
     With `sparse`, a sparse matrix of SciPy is returned as a `csr_array`.
     """
+    found: Any
     if hasattr(h, "tocsr"):
         if not sparse:
             raise InputTypeError("`h` must be dense, got a sparse matrix; use knn, retrieval, or svm without `scale`.")
         from scipy.sparse import csr_array
 
-        return csr_array(h, dtype=np.float64)
-    h = np.ascontiguousarray(as_array("h", h), dtype=np.float64)
-    if h.ndim != 2 or h.shape[1] == 0:
-        raise InputError(f"`h` must be [graphs, features], got shape {list(h.shape)}.")
-    bad = int((~(np.abs(h) < 1e150).all(1)).sum())  # squares of larger numbers overflow
-    if bad:
-        raise InputError(f"`h` must be finite and below 1e150, got {bad} of {len(h)} rows that are not.")
-    return h
+        found = csr_array(h, dtype=np.float64)
+        row, values = found.tocoo().row, found.data
+    else:
+        found = values = np.ascontiguousarray(as_array("h", h), dtype=np.float64)
+        row = np.arange(len(found))
+    if found.ndim != 2 or found.shape[1] == 0:
+        raise InputError(f"`h` must be [graphs, features], got shape {list(found.shape)}.")
+    wrong = ~(np.abs(values) < 1e150)  # squares of larger numbers overflow
+    if bad := len(np.unique(row[wrong.any(1) if wrong.ndim == 2 else wrong])):
+        raise InputError(f"`h` must be finite and below 1e150, got {bad} of {found.shape[0]} rows that are not.")
+    return found
 
 
 def is_constant(h: Any) -> bool:

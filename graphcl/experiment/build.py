@@ -19,7 +19,7 @@ from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.relation import Relation, relation_of_groups
 from graphcl.errors import InputError, warn
 from graphcl.experiment.encoder_input import contrasts_nodes
-from graphcl.experiment.parts import grouped_parts, places, training_graphs
+from graphcl.experiment.parts import places, training_graphs, training_rows
 from graphcl.graphs.columns import Scale, warn_of_scales
 from graphcl.loaders.listed import ListedPairs
 from graphcl.loaders.loader import make_loader
@@ -130,8 +130,8 @@ def _count_patterns(config: Config, dataset: GraphDataset, model: SparseModel) -
     relation = pairs_of(config, dataset)
     group = dataset.groups if relation is None else relation.component
     assert group is not None
-    if training_graphs(config, dataset) is not None and (parts := grouped_parts(dataset)) is not None:
-        train = torch.zeros(len(group), dtype=torch.bool).index_fill(0, torch.from_numpy(parts["train"]), True)
+    if (rows := training_rows(config, dataset)) is not None:
+        train = torch.zeros(len(group), dtype=torch.bool).index_fill(0, rows, True)
         group = group.where(train, -1)
     device = next(model.parameters()).device
     sets = [each for each in (dataset, dataset.targets) if each is not None]

@@ -116,21 +116,43 @@ def split_column(dataset: GraphDataset) -> str:
 
 
 def training_graphs(config: Config, dataset: GraphDataset, role: Role = "query") -> Tensor | None:
-    """Return the graphs of a role to train on: the training part if groups are scored, else None for all.
+    """Return the graphs of a role to train on, those of `training_rows`; None for all."""
+    rows, n = training_rows(config, dataset), len(dataset)
+    if rows is None:
+        return None
+    return rows[rows >= n] - n if role == "target" and dataset.targets is not None else rows[rows < n]
+
+
+def training_rows(config: Config, dataset: GraphDataset) -> Tensor | None:
+    """Return the graphs, and targets, to train on: the training part if groups are scored, else None for all.
 
     With `pair_share`, they are those of a random fraction of the groups or components, which is the same for all seeds.
     """
-    scored = any(need_of(name, dataset.rows, {"groups"}) for name in config.eval)
-    parts, n = grouped_parts(dataset) if scored else None, len(dataset)
+    parts = _scored_parts(config, dataset)
     groups = dataset.groups if dataset.relation is None else dataset.relation.component
     if (parts is None and config.pair_share == 1) or groups is None:
         return None
     rows = torch.arange(len(groups)) if parts is None else torch.from_numpy(parts["train"])
     if config.pair_share < 1:
         known = groups[rows][groups[rows] >= 0].unique()
-        known = known[torch.randperm(len(known), generator=torch.Generator().manual_seed(0))]
-        rows = rows[torch.isin(groups[rows], known[: round(config.pair_share * len(known))])]
-    return rows[rows >= n] - n if role == "target" and dataset.targets is not None else rows[rows < n]
+        count, order = round(config.pair_share * len(known)), torch.Generator().manual_seed(0)
+        if count < 2:
+            raise InputError(
+                f"`pair_share` {config.pair_share:g} of {len(known)} training groups is {count}; pass a larger one."
+            )
+        rows = rows[torch.isin(groups[rows], known[torch.randperm(len(known), generator=order)][:count])]
+    return rows
+
+
+def run_parts(config: Config, dataset: GraphDataset) -> dict[str, np.ndarray] | None:
+    """Return `grouped_parts` with the `training_rows` of a run as the training part; None unless groups are scored."""
+    parts, rows = _scored_parts(config, dataset), training_rows(config, dataset)
+    return parts if parts is None or rows is None else {**parts, "train": rows.numpy()}
+
+
+def _scored_parts(config: Config, dataset: GraphDataset) -> dict[str, np.ndarray] | None:
+    """Return `grouped_parts` if an evaluator of the run scores groups."""
+    return grouped_parts(dataset) if any(need_of(name, dataset.rows, {"groups"}) for name in config.eval) else None
 
 
 def places(dataset: GraphDataset, name: str | None, setting: str) -> Tensor | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +149,8 @@ class SparseIndex:
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the index to a folder, as `.npy` files.
 
-        Rows that were loaded from this folder are not written again, so saving costs as much as the rows added since.
+        Rows that were saved to or loaded from this folder are not written again, so saving costs as much as the rows
+        added since.
 
         Raises:
             InputError: the folder holds other rows.
@@ -163,6 +164,7 @@ class SparseIndex:
             place.mkdir(parents=True)
             for name in ARRAYS:
                 np.save(place / f"{name}.npy", getattr(segment, name))
+            self._segments[number] = replace(segment, place=place.resolve())
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> SparseIndex:

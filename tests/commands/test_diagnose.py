@@ -59,6 +59,23 @@ def test_a_diagnosis_of_groups(go, tmp_path):
     assert "one test part, 1 seed." in out
 
 
+@pytest.mark.parametrize("with_targets", [False, True])
+def test_pairs_of_labelled_graphs_are_scored_as_pairs(go, tmp_path, with_targets):
+    graphs = synthetic_pairs(num_groups=40)
+    for number, each in enumerate(graphs):
+        del each.group
+        each.id, each.y = number, torch.tensor([number % 2])
+    torch.save(graphs, tmp_path / "targets.pt")
+    (tmp_path / "pairs.csv").write_text("query,target\n" + "".join(f"{i},{i + 1}\n" for i in range(0, 80, 2)))
+    words = ["--positives", "pairs.csv", "--graphs", "50", "--rows", "statistics", "--out", "found"]
+    words += ["--targets", "targets.pt"] * with_targets
+    code, (out, err) = go(graphs, *words, "--seeds", "0")
+    assert (code, err) == (0, "")
+    assert "\n80 graphs; retrieval, MRR %" in out
+    assert "class" not in out
+    assert json.loads((tmp_path / "found" / "diagnosis.json").read_text())["curve"] == {}
+
+
 def test_without_classes_and_groups_only_copies_are_counted(go, tmp_path):
     graphs = small_graphs(labelled=False)
     code, (out, _) = go([*graphs, graphs[0]], "--quick", "--out", "found")

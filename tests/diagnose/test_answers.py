@@ -71,6 +71,19 @@ def test_copies_carry_a_score_that_is_chance_without_them():
     assert answer(found, ~np.ones_like(copied)).kind == "both"  # as no graph has a copy
 
 
+def test_test_graphs_without_copies_in_one_fold_have_no_interval():
+    found = table(as_is=0.8, edges=0.5, features=0.5)
+    copied = np.ones((3, FOLDS * SIZE), bool)
+    copied[:, :2] = False
+    for other in (0, SIZE):  # in two folds, but of the first seed in one
+        copied[1:, other] = False
+        answers = answer(found, copied)
+        assert answers.leak == pytest.approx(1 - 0.2 / FOLDS, abs=0.01)
+        assert "without_copies" not in answers.gains
+    copied[:, 2 * SIZE] = False
+    assert "without_copies" in answer(found, copied).gains
+
+
 def test_rows_that_read_smiles_count_for_training_only():
     found = table(as_is=0.8, edges=0.5, features=0.8)
     found[AS_IS] |= {"ecfp4": seeds(0.95), "trained": seeds(0.8)}

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch_geometric.data import Data
 
 from graphcl import load_dataset, make_config
 from graphcl.diagnose.answers import AS_IS
-from graphcl.diagnose.run import diagnose, drawn
+from graphcl.diagnose.run import diagnose, drawn, score_rows
 from graphcl.errors import InputError
 from tests.conftest import small_graphs
 
@@ -42,6 +43,15 @@ def test_a_draw_keeps_the_proportions_of_the_classes():
     assert (len(found), found.y.bincount().tolist()) == (30, [20, 10])
     assert drawn(dataset, 60) is dataset
     assert not torch.equal(drawn(dataset, 30, seed=1)._data.x, found._data.x)
+
+
+def test_kernels_of_two_depths_see_edges():
+    """Colours of depth 1 tell edges from rings of equal features, and deeper colours are equal to these."""
+    edge, ring = torch.tensor([[0, 1], [1, 0]]), torch.tensor([[0, 1, 1, 2, 2, 0], [1, 0, 2, 1, 0, 2]])
+    given = [Data(x=torch.ones(3, 1), edge_index=(edge, ring)[k % 2], y=torch.tensor([k % 2])) for k in range(20)]
+    config = make_config({"evaluation": {"inner_folds": 2}})
+    found = score_rows(config, load_dataset(given), 0, ["wl_oa"], torch.device("cpu"))
+    assert found["wl_oa"].score.mean == 100
 
 
 def test_what_cannot_be_diagnosed():

@@ -183,14 +183,14 @@ def test_no_evaluator_scores_nothing(tmp_path, capsys):
 
 
 def test_scoring_that_takes_longer_than_training_is_told_once_after_the_first_folds(monkeypatch):
-    told, now = [], iter([0.0, 2.0, 4.0, 100.0])
+    told, now = [], iter([5.0, 5.5, 9.0, 100.0])
     context = Context()
     context.clock.seconds["train"] = 39.0
     context.on_slow_scoring = lambda *seconds: told.append(seconds)
     monkeypatch.setattr(scoring.time, "perf_counter", lambda: next(now))
     report = scoring._Forecast(context, 20).reporting("svm, trained")
-    report(0, 10)
-    report(1, 10)  # 2 s each
-    report(2, 10)
-    report(3, 10)
+    report(1, 10)  # after 5 s, most of them for modules
+    report(2, 10)  # too soon
+    report(3, 10)  # 2 s each
+    report(4, 10)
     assert told == [(40.0, 39.0)]

@@ -17,7 +17,7 @@ from graphcl.evaluate.graphs.retrieval import _by_pairs
 from graphcl.evaluate.ranking import cosines, rank_pairs
 from graphcl.experiment import seed as seed_module
 from graphcl.experiment.build import make_model, training_sampler
-from graphcl.experiment.parts import grouped_parts, training_graphs
+from graphcl.experiment.parts import grouped_parts, run_parts, training_graphs
 from graphcl.experiment.run_config import run
 from graphcl.experiment.scoring import calibrated
 from graphcl.models.towers import Tower
@@ -67,6 +67,14 @@ def test_two_towers_are_trained_scored_saved_and_resumed(files, tmp_path, capsys
     assert "| trained encoder |" in (found.folder / "card.md").read_text()
     again = run(config.model_copy(update={"resume": True}))
     assert again.scores == found.scores
+
+
+def test_the_report_of_labelled_queries_maps_the_queries(files, tmp_path, capsys):
+    found = run(settings(files, tmp_path, epochs=1, report=True))
+    assert "no report.html" not in capsys.readouterr().out
+    assert f"map of {N} graphs" in (found.folder / "report.html").read_text("utf-8")
+    with np.load(found.folder / "report.npz") as arrays:
+        assert arrays["after_map"].shape == (N, 2)
 
 
 def test_scores_are_those_of_the_embeddings(files, tmp_path):
@@ -298,6 +306,9 @@ def test_a_share_of_the_pairs_is_part_of_a_larger_share(files, tmp_path):
     for share, graphs in zip(shares, (less, more), strict=True):
         config = settings(files, tmp_path, pair_share=share, eval=["retrieval"])
         assert torch.equal(training_graphs(config, dataset, "target"), graphs)  # the component of q1 is q1 and t1
+        assert run_parts(config, dataset)["train"].tolist() == [*graphs.tolist(), *(graphs + N).tolist()]
+    with pytest.raises(InputError, match=r"^`pair_share` 0\.02 of \d+ training groups is 0; pass a larger one\.$"):
+        training_graphs(settings(files, tmp_path, pair_share=0.02), dataset)
     sampler = training_sampler(config, dataset, 4, torch.Generator())
     assert {*torch.cat([one for one, _ in sampler.draw()]).tolist()} <= {*more.tolist()}
 

@@ -85,6 +85,17 @@ def test_additions_to_a_saved_index_leave_its_files_as_they_are(tmp_path):
         SparseIndex(parts[1]).save(tmp_path / "index")
 
 
+def test_an_index_is_saved_again_after_more_rows(tmp_path):
+    parts = [random_rows(size, seed) for seed, size in enumerate((30, 20))]
+    index = SparseIndex()
+    for part in parts:
+        index.add(part)
+        index.save(tmp_path / "index")
+    queries = random_rows(9, 0)
+    scores, _ = SparseIndex.load(tmp_path / "index").search(queries, 10)
+    np.testing.assert_allclose(scores, brute_force(SparseRows.cat(parts), queries, 10)[0])
+
+
 def test_errors(tmp_path):
     with pytest.raises(InputError, match=r"`k` must be in 1 \.\. 30, the number of rows, got 31."):
         SparseIndex(random_rows(30, 0)).search(random_rows(3, 0), 31)

@@ -14,10 +14,11 @@ from graphcl import ContrastiveModel, GraphCL, InputError, load_dataset, load_en
 from graphcl.commands.embed import main as embed_main
 from graphcl.datasets.synthetic import synthetic_pairs
 from graphcl.evaluate import knn, logreg, retrieval, svm
-from graphcl.experiment.build import make_method, make_model, try_settings
-from graphcl.experiment.parts import grouped_parts
+from graphcl.experiment.build import make_method, make_model, prepared, try_settings
+from graphcl.experiment.parts import grouped_parts, training_rows
 from graphcl.loaders.resident import ResidentLoader
 from graphcl.registry import losses
+from graphcl.sparse.encoder import WLSparse
 from graphcl.sparse.index import SparseIndex
 from graphcl.training.loop import embed
 
@@ -52,6 +53,35 @@ def test_a_run_starts_at_the_kernel_and_goes_up(finished):
     assert scores["trained"] > scores["untrained"] + 5
     assert abs(scores["untrained"] - scores["wl_oa"]) < 10  # the kernel's depth is chosen, that of the rows is 2
     assert "hybrid" not in scores
+
+
+def test_a_run_does_not_say_that_edge_attr_is_unused(graphs, tmp_path, capsys):
+    for each in (given := [graph.clone() for graph in graphs]):
+        each.edge_attr = torch.ones(each.num_edges, 1)
+    torch.save(given, tmp_path / "g.pt")
+    run(**SETTINGS, dataset=str(tmp_path / "g.pt"), out=str(tmp_path / "a"), seeds=[0], epochs=1, report=False)
+    assert "encoder: wl_sparse; method" in capsys.readouterr().out
+
+
+def test_patterns_are_counted_in_the_share_that_trains(graphs):
+    data = load_dataset(graphs)
+    counted = []
+    for given in (
+        {"eval": ["retrieval"]},
+        {"eval": ["retrieval"], "pair_share": 0.25},
+        {"eval": [], "pair_share": 0.25},
+    ):
+        config = make_config({**SETTINGS, **given})
+        model = make_model(config, data)
+        prepared(config, data, model)
+        train = training_rows(config, data)
+        alone = WLSparse(data.num_features, depth=2).fit(
+            [Batch.from_data_list([data[i] for i in train])], data.groups[train]
+        )
+        assert torch.equal(model.encoder.column, alone.column)
+        assert torch.equal(model.encoder.frequency, alone.frequency)
+        counted.append(len(alone.column))
+    assert counted[1] < counted[0]
 
 
 def test_the_folder_of_a_run_holds_encoders_and_rows(finished, graphs):
@@ -187,6 +217,16 @@ def test_the_estimator_trains_on_a_table_of_pairs(graphs):
     for name in ("colour", "frequency", "column"):
         assert getattr(fitted.model_.encoder, name).equal(getattr(like.model_.encoder, name))
     assert float(fitted.model_.encoder.b.abs().sum()) > 0
+
+
+@pytest.mark.parametrize("evaluator", [svm, knn])
+def test_evaluators_refuse_an_invalid_sparse_matrix(evaluator):
+    h, y = scipy.sparse.csr_matrix(np.tile(np.arange(3.0), (40, 1))), np.tile([0, 1], 20)
+    h.data[[3, 5, 7]] = [np.nan, 0, np.inf]  # rows 1, 2 and 3
+    with pytest.raises(InputError, match=r"finite and below 1e150, got 2 of 40 rows that are not\.$"):
+        evaluator(h, y)
+    with pytest.raises(InputError, match=r"must be \[graphs, features\], got shape \[40, 0\]"):
+        evaluator(scipy.sparse.csr_matrix((40, 0)), y)
 
 
 def test_evaluators_score_a_sparse_matrix_as_a_dense_one(graphs, estimator):

@@ -24,7 +24,7 @@ from graphcl.experiment.build import describe
 from graphcl.experiment.context import Context, OnFold, Scores
 from graphcl.experiment.copies import describe_copies, sampled
 from graphcl.experiment.fingerprint import data_fingerprint
-from graphcl.experiment.parts import grouped_parts, split_column
+from graphcl.experiment.parts import run_parts, split_column
 from graphcl.experiment.record.progress import TrainingBar, fold_bar
 from graphcl.experiment.record.run_folder import RunFolder
 from graphcl.experiment.record.snapshot import report_arrays
@@ -97,7 +97,8 @@ class RunOutput(Output):
         self.path = self.folder.path
         self.seconds = _added(seconds, self.folder.result.get("seconds", {}))
         name = config.encoder["name"]
-        unused = dataset.num_edge_features and "edge_dim" not in encoders.arguments(name).required
+        sparse = encoders.facts(name).get("rows") == "sparse"
+        unused = dataset.num_edge_features and not sparse and "edge_dim" not in encoders.arguments(name).required
         how = f"encoder: {name}{' (does not use edge_attr, gine does)' if unused else ''}"
         how += f"; method: {config.method['name']}; loss: {Loss(**config.loss)}; device: {device}"
         invalid = write_invalid(dataset.invalid, self.path / "invalid.csv")
@@ -144,7 +145,7 @@ class RunOutput(Output):
             }
         history = folder.epochs.history(seeds)
         how, needs = dict[str, Any](), {need_of(name, dataset.rows, offered(dataset)) for name in config.eval}
-        if "groups" in needs and (parts := grouped_parts(dataset)) is not None:
+        if "groups" in needs and (parts := run_parts(config, dataset)) is not None:
             how |= {"group_split": {part: len(each) for part, each in parts.items()}, "split_by": split_column(dataset)}
         if "copies" in needs:
             part = sampled(config, dataset, seed)

@@ -84,8 +84,8 @@ def report_arrays(
     """Return the arrays for the report: the result of `snapshot`, and a map of the embeddings `h [n, H]`.
 
     The map has the arrays `map [m, 2]`, the first two principal components of the m graphs that `plot_indices` selects,
-    and `shares [2]`, their explained variance ratios. Training is not affected, as separate generators are used. A
-    loader `like` of the data set shares its tensors.
+    and `shares [2]`, their explained variance ratios; targets are left out. Training is not affected, as separate
+    generators are used. A loader `like` of the data set shares its tensors.
     """
     device = next(method.parameters()).device
     order, views = torch.Generator().manual_seed(_SEED + seed), torch.Generator(device).manual_seed(_SEED + seed)
@@ -94,6 +94,7 @@ def report_arrays(
     found = snapshot(method, loader, *make_augmentations(config), views)
     if isinstance(h, SparseRows):
         return {**found, **_patterns(method.model, dataset)}
+    h = h if dataset.targets is None else h[: len(dataset)]
     points, shares = principal_plane(h.numpy()[plot_indices(h.size(0))])
     return {**found, "map": points.astype(np.float32), "shares": shares}
 
