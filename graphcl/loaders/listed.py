@@ -40,8 +40,9 @@ class ListedPairs(EpochBatches):
         shard: see `EpochBatches`.
         place: place of each query `[num_queries]`, whole numbers; default: batches are drawn from all pairs.
         place_share: fraction of a batch that comes from one place, in (0, 1].
-        several: whether all pairs of a query share a batch, for a loss of several positives: `supcon` with the labels
-            `ids`. Targets of one query then count as positives of each other.
+        several: whether pairs of a query may share a batch, for a loss of several positives: `supcon` with the labels
+            `ids`. They follow each other in the order, so that most batches have all pairs of their queries. Targets of
+            one query then count as positives of each other.
 
     Attributes:
         current: this rank's batches of the current epoch, `(queries [B], targets [B + M])`; the last M targets are
