@@ -261,7 +261,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             return np.full((len(error.invalid), model.width), np.nan, dtype=np.float32)
         device = next(model.parameters()).device
         with one_thread(len(dataset) < _FEW):
-            h, _ = embed(model, make_loader(dataset, 1024, device=device))
+            h: Any = embed(model, make_loader(dataset, 1024, device=device))[0]
         if not dataset.invalid or isinstance(X, GraphDataset):
             return h if model.sparse else h.numpy()
         if model.sparse:

@@ -10,7 +10,7 @@ from graphcl.arguments import named_arguments
 from graphcl.commands.embed import Embed, arrow_table, joined, open_inputs
 from graphcl.commands.shards import opened_once
 from graphcl.datasets.invalid import kept_rows
-from graphcl.errors import InputError
+from graphcl.errors import InputError, reason
 from graphcl.system.optional import optional
 
 if TYPE_CHECKING:
@@ -67,10 +67,10 @@ def embed_partition(
     settings = Embed.of({**given, "dataset": dataset or "own", **table})
     if dataset is not None:
         opened, numbers = opened_once(settings.model_dump_json(), None), np.asarray(rows).ravel()
-        graphs, n = range(int(numbers[0]), int(numbers[-1]) + 1), len(opened.dataset)
-        if len(graphs) != len(numbers) or (np.diff(numbers) != 1).any() or graphs.start < 0 or graphs.stop > n:
+        n, valid = len(opened.dataset), numbers.size and numbers.dtype.kind in "iuf"
+        if not valid or (np.diff(numbers) != 1).any() or numbers[0] not in range(n) or numbers[-1] >= n:
             raise InputError(f"`rows` must be consecutive numbers of the {n} graphs, got {numbers[:8]}.")
-        return arrow_table(joined(list(opened.blocks(graphs))))
+        return arrow_table(joined(list(opened.blocks(range(int(numbers[0]), int(numbers[-1]) + 1)))))
     source, ids = _graphs(rows)
     opened = open_inputs(settings, source)
     block = joined(list(opened.blocks()))
@@ -92,8 +92,15 @@ def _graphs(rows: Any) -> tuple[Any, Any]:
     if "edge_index" not in table.schema.names:
         return table.to_pandas(), ids
     graphs = []
-    for row in table.to_pylist():
-        values = {key: value if isinstance(value, str) else torch.tensor(value) for key, value in row.items()}
-        edges = torch.tensor(row["edge_index"], dtype=torch.long).view(2, -1)
+    for number, row in enumerate(table.to_pylist()):
+        if missing := [key for key, value in row.items() if value is None]:
+            raise InputError(f"`{missing[0]}` of row {number} is missing; leave out the column or the row.")
+        try:
+            values = {key: value if isinstance(value, str) else torch.tensor(value) for key, value in row.items()}
+            edges = torch.tensor(row["edge_index"] or [[], []], dtype=torch.long)
+        except (TypeError, ValueError) as error:  # lists of different lengths
+            raise InputError(f"row {number} is not a graph: {reason(error)}.") from None
+        if edges.dim() != 2 or len(edges) != 2:
+            raise InputError(f"`edge_index` of row {number} must be [2, E], as in PyG, got {list(edges.shape)}.")
         graphs.append(Data(**{**values, "edge_index": edges}))
     return graphs, ids

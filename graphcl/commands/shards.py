@@ -115,8 +115,10 @@ def _prepared(folder: Path, settings: Embed, opened: Opened) -> list[dict[str, A
     """
     file = folder / MANIFEST
     if settings.force and file.is_file():
-        shutil.rmtree(folder)
-    if folder.exists() and not file.is_file() and any(folder.iterdir()):
+        for each in folder.glob("part-*"):
+            shutil.rmtree(each) if each.is_dir() else each.unlink()
+        file.unlink()
+    elif folder.exists() and not file.is_file() and any(folder.iterdir()):
         raise InputError(f"{folder} exists already and holds no shards; give another folder with --out.")
     kept = read_json(file) if file.is_file() else {}
     size = settings.shard_size or kept.get("shard_size") or 0

@@ -25,9 +25,9 @@ _LARGE = 2**22
 """Number of values from which columns are held compact; small sets have nothing to gain."""
 
 
-def compacted(x: Tensor) -> Tensor:
-    """Return columns in fewer bytes, if there are many."""
-    return Compact.of(x) if x.numel() >= _LARGE and x.device.type == "cpu" else x
+def compacted(x: Tensor, graphs: int) -> Tensor:
+    """Return columns of many graphs in fewer bytes, if there are many values; PyG returns a single graph as it is."""
+    return Compact.of(x) if graphs > 1 and x.numel() >= _LARGE and x.device.type == "cpu" else x
 
 
 def prepare(
@@ -73,9 +73,9 @@ def prepare(
     if settings.invalid == "skip" and "id" not in data:
         data.id, slices["id"] = torch.from_numpy(kept), torch.arange(len(kept) + 1)
     x, features, degrees = node_features(data, slices["edge_index"], ptr, settings, name)
-    data.x, slices["x"] = compacted(x), ptr.cpu()
+    data.x, slices["x"] = compacted(x, len(kept)), ptr.cpu()
     if isinstance(data.edge_attr, Tensor):
-        data.edge_attr = compacted(data.edge_attr)
+        data.edge_attr = compacted(data.edge_attr, len(kept))
     # a stored number of nodes would be wrong in views that drop nodes
     del data.num_nodes
     if hasattr(data, "_num_nodes"):

@@ -165,12 +165,13 @@ def _num_folds(config: Config, name: str) -> int:
 class _Forecast:
     """Tell the context once if all rows, `total` inner folds, will take longer to score than training took.
 
-    The time is that of the first folds.
+    The time is that of the folds after the first, which also loads modules, over a second or more.
     """
 
     def __init__(self, context: Context, total: int) -> None:
-        self._context, self._total, self._start, self._told = context, total, time.perf_counter(), False
+        self._context, self._total, self._told = context, total, False
         self._done: dict[str, int] = {}
+        self._first: tuple[float, int] | None = None
 
     def reporting(self, row: str) -> Callable[[int, int], None]:
         """Return a function that is called with the finished and the total number of inner folds of a row."""
@@ -179,8 +180,10 @@ class _Forecast:
             if self._context.on_fold is not None:
                 self._context.on_fold(row, done, total)
             self._done[row] = done
-            if finished := sum(self._done.values()):
-                expected = (time.perf_counter() - self._start) / finished * self._total
+            now, finished = time.perf_counter(), sum(self._done.values())
+            start, before = self._first = self._first or (now, finished)
+            if finished > before and now - start >= 1:
+                expected = (now - start) / (finished - before) * self._total
                 trained = self._context.clock.seconds.get("train", math.inf)
                 if not self._told and expected > max(trained, _SHORT):
                     self._told = True

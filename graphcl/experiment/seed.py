@@ -107,7 +107,7 @@ def run_seed(
     scored = SeedRows(config, part, model, whole, seed, rows, context)
     context.on_embeddings("before", method, graphs, scored.untrained)
 
-    mine = _hard_negatives(config, dataset, model, whole, batches)
+    mine = _hard_negatives(config, dataset, model, whole if part is dataset else graphs, batches)
     with context.training(method, seed, device):
         history = train(
             synchronise(method) if config.sync_batchnorm else method,

@@ -207,6 +207,15 @@ class Compact(Tensor):
         """Return a copy of the bytes in pinned memory."""
         return Compact(self.raw.pin_memory(), self.form)
 
+    def share_memory_(self) -> Compact:
+        """Move the bytes to shared memory."""
+        self.raw.share_memory_()
+        return self
+
+    def is_shared(self) -> bool:
+        """Return whether the bytes are in shared memory."""
+        return self.raw.is_shared()
+
     def record_stream(self, stream: Any) -> None:
         """Mark the bytes as used by a stream."""
         self.raw.record_stream(stream)
@@ -234,8 +243,10 @@ class Compact(Tensor):
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         """Run an operation on the rows that it selects, else on all floats."""
-        aten, kwargs = torch.ops.aten, kwargs or {}
-        if func._schema.is_mutable:
+        aten, kwargs, arguments = torch.ops.aten, kwargs or {}, func._schema.arguments
+        given = {**dict(zip((each.name for each in arguments), args, strict=False)), **kwargs}
+        changed = [given.get(each.name) for each in arguments if each.alias_info and each.alias_info.is_write]
+        if any(isinstance(each, Compact) for each in torch.utils._pytree.tree_leaves(changed)):
             raise TypeError("compact columns cannot be changed in place; change a clone.")
         first = args[0] if args and isinstance(args[0], Compact) else None
         if first is not None:

@@ -66,8 +66,6 @@ class StreamingLoader:
             yield from ahead_of(cut, self.ahead)
             return
         side = torch.cuda.Stream(self.device)
-        for loader in filter(None, (self.resident, self.resident.targets)):
-            loader.expands = False  # on the device instead, so that fewer bytes are sent
 
         def sent() -> Iterator[tuple[Any, list[int], torch.cuda.Event]]:
             for batch, sizes in cut:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from graphcl.errors import InputError, InputTypeError
 from graphcl.graphs.batching import check_batch
 from graphcl.methods import Method
 from graphcl.models.contrastive import ContrastiveModel
-from graphcl.models.sparse import with_projector
+from graphcl.models.sparse import SparseModel, with_projector
 from graphcl.sparse.rows import SparseRows
 from graphcl.system.progress import progress
 from graphcl.system.rows import Rows
@@ -85,6 +85,14 @@ def train(
         if checkpoints:
             checkpoints.after_epoch(training)
     return training.history
+
+
+@overload
+def embed(model: SparseModel, loader: Iterable[Batch]) -> tuple[SparseRows, Tensor | None]: ...  # type: ignore[overload-overlap]
+
+
+@overload
+def embed(model: nn.Module, loader: Iterable[Batch]) -> tuple[Tensor, Tensor | None]: ...
 
 
 @named_arguments

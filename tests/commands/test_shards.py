@@ -63,6 +63,10 @@ def test_shards_equal_one_file_and_only_missing_ones_are_made_again(inputs, tmp_
     assert not list(out.glob(".*"))
     assert main([*given, "--out", str(out), "--shards", "npy", "--batch-size", "4"]) == 2
     assert "holds shards of another batch_size" in capsys.readouterr().err
+    (out / "notes.txt").touch()
+    assert main([*given, "--out", str(out), *SIZES, "--force"]) == 0
+    assert not any(each.is_dir() for each in out.iterdir())
+    assert sorted(each.name for each in out.iterdir() if "part-" not in each.name) == ["_manifest.json", "notes.txt"]
     assert main([*words, "--workers", "2", "--out", str(tmp_path / "one.csv")]) == 2
     assert "give `out` no suffix" in capsys.readouterr().err
     (tmp_path / "mine").mkdir()
@@ -101,8 +105,16 @@ def test_embed_partition_of_numbers_and_of_arrow_tables(inputs, tmp_path):
         table = embed_partition(each, encoder, batch_size=5).to_pandas()
         assert table["id"].tolist() == rows["id"].to_pylist()
         assert np.array_equal(table.filter(regex="^h").to_numpy(), expected["h"][:10])
-    with pytest.raises(InputError, match="`rows` must be consecutive numbers of the 36 graphs"):
-        embed_partition([3, 5], encoder, dataset=dataset)
+    for numbers in ([3, 5], [], ["a"], [35, 36], [-1, 0]):
+        with pytest.raises(InputError, match="`rows` must be consecutive numbers of the 36 graphs"):
+            embed_partition(numbers, encoder, dataset=dataset)
+    for edges, message in (
+        ([[0, 1], [1, 2], [2, 0]], r"`edge_index` of row 0 must be \[2, E\], as in PyG, got \[3, 2\]"),
+        ([[0, 1], [1]], "row 0 is not a graph: "),
+        (None, "`edge_index` of row 0 is missing"),
+    ):
+        with pytest.raises(InputError, match=message):
+            embed_partition(pyarrow.table({"x": [columns["x"][0]], "edge_index": [edges]}), encoder)
 
 
 def test_embed_partition_in_map_partitions_of_dask(inputs):

@@ -12,9 +12,11 @@ from torch_geometric.data import InMemoryDataset
 from graphcl import ContrastiveModel, GraphCL, Loss, embed, load_dataset, make_loader, svm, train
 from graphcl.augment import Compose, Decision, OneOf, apply_decision
 from graphcl.config import make_config
+from graphcl.datasets import preparation
 from graphcl.datasets.synthetic import synthetic_pairs
 from graphcl.experiment.finetune import finetune, with_outputs
 from graphcl.experiment.run_config import run as run_all
+from graphcl.graphs.compact import Compact
 from graphcl.loaders.neighbours import NeighbourLoader
 from graphcl.loaders.pairs import EpochPairs
 from graphcl.models.calibrate import calibrate
@@ -310,6 +312,15 @@ def test_a_set_larger_than_the_memory_streams_with_equal_results(dataset, monkey
     resident = trained(dataset, "cuda")
     monkeypatch.setattr(LOG, "memory", 1000)
     close(trained(dataset, "cuda"), {key: each.cpu() for key, each in resident.items()})
+
+
+@COUNTED
+def test_a_streamed_loader_still_cuts_numbers_for_views_in_pieces(monkeypatch):
+    monkeypatch.setattr(preparation, "_LARGE", 1)
+    monkeypatch.setattr(LOG, "memory", 1000)
+    loader = make_loader(load_dataset(GRAPHS), 6, device="cuda")
+    assert len(list(loader)) == 8
+    assert not isinstance(loader.resident.batch(torch.arange(3)).x, Compact)
 
 
 # -- waits and operations ----------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from graphcl import InputError, load_dataset, make_config, run
 from graphcl.evaluate import instance
 from graphcl.experiment import copies as copies_module
 from graphcl.experiment import scoring
+from graphcl.experiment import seed as seed_module
 from graphcl.experiment.context import Context
 from graphcl.experiment.copies import copied_graphs, copying, sampled, with_copies
 from graphcl.experiment.seed import run_seed
@@ -158,6 +159,18 @@ def test_many_graphs_without_labels_are_scored_on_a_sample(tmp_path, capsys):
     assert ", found by cosine among a sample of 20 of 36" in printed
 
 
+@pytest.mark.parametrize("evaluators", [["instance"], "none"])
+def test_hard_negatives_are_mined_among_all_graphs_also_if_a_sample_is_scored(evaluators, monkeypatch):
+    graphs, mined = small_graphs(labelled=False), []
+    for number, graph in enumerate(graphs):
+        graph.group = number // 3
+    mine = seed_module.mine_hard_negatives
+    monkeypatch.setattr(seed_module, "mine_hard_negatives", lambda h, *a, **o: mined.append(h) or mine(h, *a, **o))
+    chosen = config(eval=evaluators, evaluation={"sample": 10}, positives="group", hard_negatives=1, lr=1e-12)
+    found = run_seed(chosen, load_dataset(graphs), 0, CPU)
+    torch.testing.assert_close(mined[0], found.h)
+
+
 def test_no_evaluator_scores_nothing(tmp_path, capsys):
     for name, source in {"labelled": "synthetic", "bare": without_labels(tmp_path)}.items():
         out = tmp_path / name
@@ -170,14 +183,14 @@ def test_no_evaluator_scores_nothing(tmp_path, capsys):
 
 
 def test_scoring_that_takes_longer_than_training_is_told_once_after_the_first_folds(monkeypatch):
-    told, now = [], iter([0.0, 2.0, 4.0, 100.0])
+    told, now = [], iter([5.0, 5.5, 9.0, 100.0])
     context = Context()
     context.clock.seconds["train"] = 39.0
     context.on_slow_scoring = lambda *seconds: told.append(seconds)
     monkeypatch.setattr(scoring.time, "perf_counter", lambda: next(now))
     report = scoring._Forecast(context, 20).reporting("svm, trained")
-    report(0, 10)
-    report(1, 10)  # 2 s each
-    report(2, 10)
-    report(3, 10)
+    report(1, 10)  # after 5 s, most of them for modules
+    report(2, 10)  # too soon
+    report(3, 10)  # 2 s each
+    report(4, 10)
     assert told == [(40.0, 39.0)]

@@ -79,8 +79,18 @@ def test_operations_see_the_floats():
     file.seek(0)
     assert type(loaded := torch.load(file, weights_only=True)) is torch.Tensor
     assert torch.equal(loaded, x)
-    with pytest.raises(TypeError, match="in place; change a clone"):
-        compact[0] = 1
+    for change in (lambda x: x.__setitem__(0, 1), lambda x: x.add_(1), lambda x: torch.add(x, 1, out=x)):
+        with pytest.raises(TypeError, match="in place; change a clone"):
+            change(compact)
+    assert torch.equal(torch.zeros(7, 6).index_add_(0, rows.new_tensor(range(7)), compact), x)
+    assert torch.equal(torch.empty(7, 6).copy_(compact), x)
+
+
+def test_the_bytes_are_shared_with_other_processes():
+    compact = Compact.of(ONE_HOT)
+    assert not compact.is_shared()
+    assert compact.share_memory_().is_shared()
+    assert torch.equal(compact, ONE_HOT)
 
 
 def test_bytes_of_a_damaged_file_stay_within_their_block():

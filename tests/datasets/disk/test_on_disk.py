@@ -260,6 +260,9 @@ def test_a_large_set_in_memory_is_compact_and_trains_the_same(tmp_path, monkeypa
     batch = next(iter(on_device))
     assert isinstance(batch.x, Compact)
     assert_same_batch(_expanded(batch), next(iter(ResidentLoader(held, 4))))
+    single = load_dataset(small_graphs(1))
+    assert type(single[0].x) is torch.Tensor
+    assert torch.equal(write_on_disk(single, tmp_path / "one")[0].x, small_graphs(1)[0].x)
 
 
 def test_runs_from_disk_and_from_memory_are_the_same(tmp_path, capsys, saved_graphs):
