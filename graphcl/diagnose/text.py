@@ -64,7 +64,10 @@ def short(found: Diagnosis) -> str:
 def copies_line(found: Diagnosis) -> str:
     """Return a sentence on isomorphic copies."""
     copies, answers = found.copies, found.answers
-    text = f"{100 * copies.repeated:.1f} % of the graphs have an isomorphic copy (by WL colours, with features)"
+    without = ", without edge_attr" if found.dataset.num_edge_features else ""
+    text = (
+        f"{100 * copies.repeated:.1f} % of the graphs have an isomorphic copy (by WL colours, with features{without})"
+    )
     if answers is not None and answers.leak:
         text += f"; {100 * answers.leak:.1f} % of the test graphs have one in training"
         scores = answers.scores
@@ -74,7 +77,7 @@ def copies_line(found: Diagnosis) -> str:
             text += f"{scores['none_without_copies']:.1f}"
     if copies.conflicting and _by_class(found):
         text += f". {100 * copies.conflicting:.1f} % have a copy of another class"
-        text += f", so no function of the graphs exceeds {copies.ceiling:.1f} % on all of them"
+        text += f", so no function of features and edges exceeds {copies.ceiling:.1f} % on all graphs"
     return f"{text}."
 
 

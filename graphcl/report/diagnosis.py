@@ -33,7 +33,7 @@ def diagnosis(
     beside: dict[str, Any] = {"xytext": (4, 0), "textcoords": "offset points", "va": "center"}
     for place, (best, trained) in enumerate(scores.values()):
         left.barh(place, best - none, left=none, color=UNTRAINED, alpha=0.75, height=0.6)
-        left.annotate(f"{best:.1f}", (max(best, trained or best), place), **beside, color=INK)
+        left.annotate(f"{best:.1f}", (max(best, trained or best, none), place), **beside, color=INK)
         if trained is not None:
             left.plot([trained] * 2, [place - 0.38, place + 0.38], color=TRAINED, lw=2.2)
     left.axvline(none, color=MUTED, lw=1)

@@ -84,8 +84,8 @@ class WLSparse(nn.Module):
     def fit(self, batches: Iterable[Batch], group: Tensor, least: int = 2) -> WLSparse:
         """Count in how many groups each pattern occurs; those in at least `least` groups get a weight of their own.
 
-        The class of a frequency f is that of f - 1, so that a pattern of a single group has the class of unseen ones:
-        in training, a graph's own group tells nothing about other groups.
+        The class of a frequency f is floor(log2(f)). A pattern of fewer than `least` groups has the class of f = 1, as
+        unseen ones: in training, a graph's own group tells nothing about other groups.
 
         Args:
             batches: batches of graphs.

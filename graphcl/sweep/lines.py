@@ -35,7 +35,8 @@ def lines(table: Table, along: str) -> Any:
         plots.setdefault(dataset, {}).setdefault(label, {})[x] = entry
         for other in table.references[row, column].values():
             best[dataset] = max(best.get(dataset, other), other, key=merit)
-    figure, axes = panels(len(plots), 3.2, 2.3)
+    several = len(plots) > 1
+    figure, axes = panels(len(plots), 3.2 if several else 4.4, 2.3)  # the legend needs the width
     figure.suptitle(f"{table.evaluator} by {along}", x=0.01, ha="left", weight="bold", fontsize=10)
     for axis, (dataset, named) in zip(axes, plots.items(), strict=True):
         for number, (label, entries) in enumerate(named.items()):
@@ -48,7 +49,7 @@ def lines(table: Table, along: str) -> Any:
             axis.set_xscale("log")
             axis.minorticks_off()
         axis.set_xticks(sorted({*values}), [f"{x:g}" for x in sorted({*values})])
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=3)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=3 if several else 2)
     return figure
 
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from torch_geometric.data import Data
 
 from graphcl.commands.diagnose import COMMAND, main
 from graphcl.datasets.synthetic import synthetic_pairs
@@ -83,6 +84,18 @@ def test_without_classes_and_groups_only_copies_are_counted(go, tmp_path):
     assert "has neither classes nor groups: what carries a score" in out
     assert "% of the graphs have an isomorphic copy" in out
     assert sorted(path.name for path in (tmp_path / "found").iterdir()) == ["diagnosis.json", "diagnosis.md"]
+
+
+def test_copies_that_differ_in_edge_attr_are_named_as_such(go):
+    ring = torch.tensor([[0, 1, 2], [1, 2, 0]])
+    graphs = [
+        Data(x=torch.ones(3, 1), edge_index=ring, edge_attr=torch.full((3, 1), k % 2.0), y=torch.tensor([k % 2]))
+        for k in range(12)
+    ]
+    code, (out, _) = go(graphs, "--quick", "--rows", "statistics", "--out", "found")
+    assert code == 0
+    assert "100.0 % of the graphs have an isomorphic copy (by WL colours, with features, without edge_attr)" in out
+    assert "so no function of features and edges exceeds 50.0 % on all graphs." in out
 
 
 def test_quick_sets_what_the_user_does_not():

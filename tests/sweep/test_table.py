@@ -252,6 +252,13 @@ def test_bars_show_the_means_of_the_tables(tmp_path):
         assert {*expected, f"{name}: gain of training by loss"} <= set(texts(tmp_path / f"figures/{name}.svg"))
 
 
+def test_the_legend_of_a_single_plot_is_not_cut_off():
+    axes = {"loss": ["infonce", "nt_xent"], "loss.temperature": [0.5, 0.05], "dataset": ["MUTAG"]}
+    figure = lines(make_table(*made(axes, lambda _: 70)), "loss.temperature")
+    figure.draw_without_rendering()
+    assert figure.legends[0].get_window_extent().x1 <= figure.bbox.x1
+
+
 def test_scores_over_a_number_are_lines(tmp_path):
     axes = {**LOSSES, "loss.temperature": [0.5, 0.05], "dataset": ["MUTAG", "NCI1"]}
     plan, records = made(axes, lambda cell: 70 + 10 * float(cell.coordinates["loss.temperature"]))
