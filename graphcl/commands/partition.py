@@ -31,7 +31,7 @@ def embed_partition(
 ) -> pyarrow.Table:
     """Return the embeddings of one partition of a larger table, for `map_partitions` of Dask, or Ray or Spark.
 
-    A process reads the encoder, and opens `dataset`, once. Embeddings are bit-equal to those of `graphcl embed` on the
+    With `dataset`, a process reads the encoder and opens the data set once. Embeddings are bit-equal to those of `graphcl embed` on the
     CPU if the partition starts at a multiple of `batch_size` of its rows.
 
     Args:
