@@ -31,8 +31,8 @@ def embed_partition(
 ) -> pyarrow.Table:
     """Return the embeddings of one partition of a larger table, for `map_partitions` of Dask, or Ray or Spark.
 
-    With `dataset`, a process reads the encoder and opens the data set once. Embeddings are bit-equal to those of `graphcl embed` on the
-    CPU if the partition starts at a multiple of `batch_size` of its rows.
+    With `dataset`, a process reads the encoder and opens the data set once. Embeddings are bit-equal to those of
+    `graphcl embed` on the CPU if the partition starts at a multiple of `batch_size` of its rows.
 
     Args:
         rows: a PyArrow table or batch, or a pandas frame. Its rows are molecules, a column of SMILES; or graphs, with
