@@ -38,8 +38,15 @@ def rewire(edge_index: Tensor, graph: Tensor, generator: torch.Generator | None 
     code, mirror = source * n + target, target * n + source
     order = code.argsort()
     back = order[torch.searchsorted(code[order], mirror).clamp(max=len(order) - 1)]
+    directed = torch.zeros(int(graph.max()) + 1, dtype=torch.bool)
+    directed[graph[code[back] != mirror]] = True
+    both = not directed.any()
+    if not both and not directed[graph].all():  # graphs of both kinds
+        out = edge_index.clone()
+        for part in (directed[graph], ~directed[graph]):
+            out[:, part] = rewire(edge_index[:, part], graph[part], generator, rounds)
+        return out
     single = _counts(code) == 1
-    both = bool((code[back] == mirror).all())
     moved = (single & (source != target) & ((source < target) | (not both))).nonzero().flatten()
     fixed = code[~single | (source == target)]
     ends = edge_index[:, moved]

@@ -94,6 +94,15 @@ def test_self_loops_and_repeated_edges_stay():
         assert torch.equal(found[0].bincount(), edges[0].bincount())
 
 
+def test_undirected_graphs_stay_so_beside_directed_ones():
+    ring = torch.stack([torch.arange(8), (torch.arange(8) + 1) % 8])
+    edges, graph = torch.cat([ring, ring.flip(0), ring + 8], dim=1), torch.arange(3).repeat_interleave(8) // 2
+    found = rewire(edges, graph, torch.Generator().manual_seed(0))
+    undirected = {tuple(edge) for edge in found[:, :16].T.tolist()}
+    assert undirected == {(b, a) for a, b in undirected} != {tuple(edge) for edge in edges[:, :16].T.tolist()}
+    assert [found[side, 16:].bincount().tolist()[8:] for side in (0, 1)] == [[1] * 8] * 2
+
+
 def test_complete_graphs_and_their_limit(monkeypatch):
     dataset = load_dataset(small_graphs(n=4, edge_attr=True))
     for old, graph in zip(dataset, complete(dataset), strict=True):
