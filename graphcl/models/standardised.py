@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from graphcl.graphs.columns import Scale, standardise
-from graphcl.models.interface import accepts
+from graphcl.models.wrapper import Wrapper
 
 
-class Standardised(nn.Module):
+class Standardised(Wrapper):
     """Encoder that standardises the columns of `x` and `edge_attr`, and passes them on to another encoder.
 
     Args:
@@ -24,30 +24,10 @@ class Standardised(nn.Module):
     scale_of_edge_attr: Tensor | None
 
     def __init__(self, encoder: nn.Module, scales: Mapping[str, Scale]) -> None:
-        super().__init__()
-        self.encoder, self.out_channels = encoder, encoder.out_channels
+        super().__init__(encoder)
         for key in ("x", "edge_attr"):
             scale = torch.tensor(scales[key], dtype=torch.float64) if key in scales else None
             self.register_buffer(f"scale_of_{key}", scale)
-        self._optional = [name for name in ("size", "edge_attr", "edge_weight") if accepts(encoder, name)]
-        self.supports_edge_attr, self.supports_edge_weight = (
-            each in self._optional for each in ("edge_attr", "edge_weight")
-        )
-
-    def forward(
-        self,
-        x: Tensor,
-        edge_index: Tensor,
-        batch: Tensor | None = None,
-        *,
-        size: int | None = None,
-        edge_attr: Tensor | None = None,
-        edge_weight: Tensor | None = None,
-    ) -> Tensor:
-        """Return the embeddings h `[B, H]` of B graphs; arguments as for `GraphEncoder.forward`."""
-        x, known = self._inputs(x, size=size, edge_attr=edge_attr, edge_weight=edge_weight)
-        h: Tensor = self.encoder(x, edge_index, batch=batch, **known)
-        return h
 
     def with_nodes(
         self,
@@ -70,4 +50,4 @@ class Standardised(nn.Module):
             x = standardise(x, self.scale_of_x)
         if self.scale_of_edge_attr is not None and known["edge_attr"] is not None:
             known["edge_attr"] = standardise(known["edge_attr"], self.scale_of_edge_attr)
-        return x, {name: each for name, each in known.items() if name in self._optional}
+        return super()._inputs(x, **known)

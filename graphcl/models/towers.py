@@ -10,11 +10,11 @@ from torch_geometric.data import Batch
 from graphcl.arguments import ProjectorName
 from graphcl.errors import InputError
 from graphcl.models.contrastive import ContrastiveModel, Role
-from graphcl.models.interface import accepts
 from graphcl.models.projector import make_projector
+from graphcl.models.wrapper import Wrapper
 
 
-class Tower(nn.Module):
+class Tower(Wrapper):
     """A graph encoder and its projector, as one encoder whose embeddings are the projections `[B, D]`.
 
     Embeddings of two encoders are comparable only after their projectors, so a tower keeps its projector.
@@ -26,30 +26,12 @@ class Tower(nn.Module):
     """
 
     def __init__(self, encoder: nn.Module, projection: int | None = None, projector: ProjectorName = "mlp") -> None:
-        super().__init__()
-        width = int(encoder.out_channels)  # type: ignore[arg-type]
-        self.encoder, self.out_channels = encoder, projection or width
-        self.projector = make_projector(width, self.out_channels, projector)
-        self._optional = [name for name in ("size", "edge_attr", "edge_weight") if accepts(encoder, name)]
-        self.supports_edge_attr, self.supports_edge_weight = (
-            each in self._optional for each in ("edge_attr", "edge_weight")
-        )
+        super().__init__(encoder, projection)
+        self.projector = make_projector(int(encoder.out_channels), self.out_channels, projector)  # type: ignore[arg-type]
 
-    def forward(
-        self,
-        x: Tensor,
-        edge_index: Tensor,
-        batch: Tensor | None = None,
-        *,
-        size: int | None = None,
-        edge_attr: Tensor | None = None,
-        edge_weight: Tensor | None = None,
-    ) -> Tensor:
-        """Return the projections `[B, D]`; arguments as for the encoder."""
-        known = {"size": size, "edge_attr": edge_attr, "edge_weight": edge_weight}
-        return self.projector(
-            self.encoder(x, edge_index, batch=batch, **{name: known[name] for name in self._optional})
-        )
+    def _output(self, h: Tensor) -> Tensor:
+        projections: Tensor = self.projector(h)
+        return projections
 
 
 def make_tower(make: Callable[[], nn.Module], projection: int, projector: ProjectorName) -> Tower:
