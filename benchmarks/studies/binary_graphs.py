@@ -6,19 +6,18 @@ A node is a basic block: the instructions from one jump target, or from behind a
 fixed address in the function, and falls through. Jumps through a table have no edges.
 """
 
-import argparse
 import re
 import subprocess
 import sys
 import zipfile
 from collections import Counter
 from io import BytesIO
-from pathlib import Path
 
 import capstone
 import numpy as np
 import torch
 from elftools.elf.elffile import ELFFile
+from study import folders, write_pairs
 from torch_geometric.data import Data, InMemoryDataset
 
 PROJECTS = {
@@ -238,18 +237,8 @@ def write(cache, folder):
             graph.x = graph.x[:, columns].float().log1p()
             graph.id, graph.project, graph.part = name, project, part[project]
         InMemoryDataset.save(graphs[side::2], folder / f"{machine}.pt")
-    (folder / "binaries.csv").write_text("query,target\n" + "".join(f"{each},{each}\n" for each in ids))
-
-
-def main():
-    """Write the data sets of the study into a folder."""
-    parser = argparse.ArgumentParser(prog="python benchmarks/studies/binary_graphs.py")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--cache", type=Path, default=Path.home() / ".cache/graphcl/binary_functions")
-    given = parser.parse_args()
-    given.folder.mkdir(parents=True, exist_ok=True)
-    write(given.cache, given.folder)
+    write_pairs(folder / "binaries.csv", zip(ids, ids, strict=True))
 
 
 if __name__ == "__main__":
-    main()
+    write(*folders("binary"))

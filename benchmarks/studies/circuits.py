@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 import torch
+from study import write_pairs
 from torch.nn.functional import one_hot
 from torch_geometric.data import Data, InMemoryDataset
 
@@ -225,7 +226,7 @@ def main():
             found.append(each)
         InMemoryDataset.save(found, given.folder / f"{flow}.pt")
     ids = [name for name, *_ in rows]
-    (given.folder / "pairs.csv").write_text("query,target\n" + "".join(f"{name},{name}\n" for name in ids))
+    write_pairs(given.folder / "pairs.csv", zip(ids, ids, strict=True))
 
 
 if __name__ == "__main__":

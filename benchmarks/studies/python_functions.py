@@ -293,20 +293,20 @@ def write(lines, docs):
     write_svg(drawing, docs / "python_functions.svg")
 
 
-def main():
-    """Fetch, build, train and score what is missing, and write the page's tables and figure."""
-    parser = options("python_functions")
+def run(name, packages, graphs, measure, write):
+    """Fetch and build the trees of `packages`, kept as `graphs`; measure what is missing; write the page of a study."""
+    parser = options(name)
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache/graphcl/python_functions")
-    parser.add_argument("--out", type=Path, default=Path("sweeps/python_functions"))
+    parser.add_argument("--out", type=Path, default=Path("sweeps") / name)
     parser.add_argument("--seeds", type=int, default=3)
     given = parser.parse_args()
     torch.set_num_threads(1)
     file = given.out / "results.jsonl"
     if not given.finished:
-        graphs, rows = load(given.cache)
-        measure({part: Part(graphs, rows, part) for part in PACKAGES}, file, given.seeds)
+        known = load(given.cache, packages, graphs)
+        measure({part: Part(*known, part, packages) for part in packages}, file, given.seeds)
     write(finished_lines(file), given.docs)
 
 
 if __name__ == "__main__":
-    main()
+    run("python_functions", PACKAGES, "trees", measure, write)

@@ -7,7 +7,6 @@ A node is a node of the syntax tree, without docstrings, annotations and identif
 and comparisons are nodes of their own, constants have the type of their value.
 """
 
-import argparse
 import ast
 import dis
 import subprocess
@@ -16,9 +15,9 @@ import warnings
 import zipfile
 from collections import Counter
 from itertools import chain
-from pathlib import Path
 
 import torch
+from study import folders, write_pairs
 from torch.nn.functional import one_hot
 from torch_geometric.data import Data, InMemoryDataset
 
@@ -234,11 +233,6 @@ def write_bytecode(cache, folder):
     write_pairs(folder / "bytecode.csv", zip(ids, ids, strict=True))
 
 
-def write_pairs(path, pairs):
-    """Write a table of pairs of ids."""
-    path.write_text("query,target\n" + "".join(f"{query},{target}\n" for query, target in pairs))
-
-
 def write_releases(cache, folder):
     """Write the trees of both releases as `old.pt` and `new.pt`, and `releases.csv` of their pairs."""
     graphs, (package, group, release) = load(cache)
@@ -256,13 +250,9 @@ def write_releases(cache, folder):
 
 def main():
     """Write the data sets of both studies into a folder."""
-    parser = argparse.ArgumentParser(prog="python benchmarks/studies/python_graphs.py")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--cache", type=Path, default=Path.home() / ".cache/graphcl/python_functions")
-    given = parser.parse_args()
-    given.folder.mkdir(parents=True, exist_ok=True)
-    write_bytecode(given.cache, given.folder)
-    write_releases(given.cache, given.folder)
+    cache, folder = folders("python")
+    write_bytecode(cache, folder)
+    write_releases(cache, folder)
 
 
 if __name__ == "__main__":

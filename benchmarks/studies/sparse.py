@@ -7,14 +7,13 @@ Settings are chosen on the validation packages. Finished lines of OUT/results.js
 import copy
 from functools import cache, partial
 from itertools import groupby, product
-from pathlib import Path
 
 import numpy as np
 import torch
-from python_functions import Part, by_cosine, kernel, new_model, pooled, trained
-from python_graphs import PACKAGES, load
+from python_functions import by_cosine, kernel, new_model, pooled, run, trained
+from python_graphs import PACKAGES
 from scipy.sparse import csr_array, diags
-from study import add_line, finished_lines, markdown, options, write_tables
+from study import add_line, finished_lines, markdown, write_tables
 
 from graphcl.losses import infonce
 from graphcl.references.statistics import bag_of_labels
@@ -247,20 +246,5 @@ def write(lines, docs):
     )
 
 
-def main():
-    """Fetch, build, train and score what is missing, and write the page's tables."""
-    parser = options("sparse")
-    parser.add_argument("--cache", type=Path, default=Path.home() / ".cache/graphcl/python_functions")
-    parser.add_argument("--out", type=Path, default=Path("sweeps/sparse"))
-    parser.add_argument("--seeds", type=int, default=3)
-    given = parser.parse_args()
-    torch.set_num_threads(1)
-    file = given.out / "results.jsonl"
-    if not given.finished:
-        graphs, rows = load(given.cache, PACKAGES, "sparse")
-        measure({part: Part(graphs, rows, part, PACKAGES) for part in PACKAGES}, file, given.seeds)
-    write(finished_lines(file), given.docs)
-
-
 if __name__ == "__main__":
-    main()
+    run("sparse", PACKAGES, "sparse", measure, write)

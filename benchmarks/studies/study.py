@@ -45,6 +45,21 @@ def options(name: str) -> argparse.ArgumentParser:
     return parser
 
 
+def folders(name: str) -> tuple[Path, Path]:
+    """Parse the command line of a script that makes data sets: return the cache, and a folder to write them into."""
+    parser = argparse.ArgumentParser(prog=f"python benchmarks/studies/{name}_graphs.py")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--cache", type=Path, default=Path.home() / f".cache/graphcl/{name}_functions")
+    given = parser.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    return given.cache, given.folder
+
+
+def write_pairs(path: Path, pairs) -> None:
+    """Write a table of pairs of ids."""
+    path.write_text("query,target\n" + "".join(f"{query},{target}\n" for query, target in pairs))
+
+
 class Study:
     """A study: parses the command line, runs sweeps in one folder each, and writes a page.
 
