@@ -53,7 +53,8 @@ def _validate(values: dict[str, Any], own: Sequence[str]) -> Diagnose:
     fields = Diagnose.model_fields
     usual = {"seeds": fields["seeds"].default, "graphs": fields["graphs"].default}
     usual |= QUICK if values.get("quick") else {}
-    values = {**usual, **values, "evaluation": {"inner_folds": 3, **values.get("evaluation", {})}}
+    folds = fields["evaluation"].default.model_dump(include={"inner_folds"})
+    values = {**usual, **values, "evaluation": {**folds, **values.get("evaluation", {})}}
     mine = COMMAND.model_validate({key: values.pop(key) for key in OWN if key in values})
     config = make_config(values, [name for name in own if name.split(".")[0] not in OWN])
     extra = {key: getattr(mine, key) for key in OWN}

@@ -51,7 +51,7 @@ Table = Mapping[str, Mapping[str, Seeds]]
 
 @dataclass(frozen=True)
 class Answers:
-    """What a table of scores says.
+    """Answers that follow from a table of scores.
 
     Attributes:
         kind: verdict, a key of `KINDS`.

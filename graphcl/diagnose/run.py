@@ -41,7 +41,7 @@ FACTORS = (0.5, 2.0)
 
 @dataclass
 class Diagnosis:
-    """What a diagnosis found.
+    """Results of a diagnosis.
 
     Attributes:
         dataset: the data set, after the draw of graphs.

@@ -30,10 +30,10 @@ def diagnosis(
 
     figure, (left, right) = panels(2, 4.6, max(2.4, 0.9 + 0.3 * max(len(scores), len(gains))))
     figure.suptitle(title, x=0.01, ha="left", weight="bold", fontsize=10, wrap=True)
-    beside: dict[str, Any] = {"xytext": (4, 0), "textcoords": "offset points", "va": "center"}
+    offset: dict[str, Any] = {"xytext": (4, 0), "textcoords": "offset points", "va": "center"}
     for place, (best, trained) in enumerate(scores.values()):
         left.barh(place, best - none, left=none, color=UNTRAINED, alpha=0.75, height=0.6)
-        left.annotate(f"{best:.1f}", (max(best, trained or best, none), place), **beside, color=INK)
+        left.annotate(f"{best:.1f}", (max(best, trained or best, none), place), **offset, color=INK)
         if trained is not None:
             left.plot([trained] * 2, [place - 0.38, place + 0.38], color=TRAINED, lw=2.2)
     left.axvline(none, color=MUTED, lw=1)
@@ -43,7 +43,7 @@ def diagnosis(
         right.plot([gain.low, gain.high], [place] * 2, color=colour, lw=2.2)
         right.plot(gain.mean, place, "o", color=colour, ms=5)
         text = f"{gain.mean:+.1f}{'' if gain.sign else ', not shown'}"
-        right.annotate(text, (gain.high, place), **beside, color=INK if gain.sign else MUTED)
+        right.annotate(text, (gain.high, place), **offset, color=INK if gain.sign else MUTED)
     right.axvline(0, color=INK, lw=1)
     right.set(title="gain in points, 99 % interval")
     right.margins(x=0.3)
