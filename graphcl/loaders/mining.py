@@ -32,7 +32,7 @@ def mine_hard_negatives(
       c_{im} \le \min(c_{ij} - \text{margin}, \; c_{ij} - \text{relative margin} \cdot |c_{ij}|) \}$$
 
     where $c_{im}$ is the cosine of query i and target m, j the target of the pair, and $P_i$ the known positives of i.
-    The margins leave out targets that are likely positives that nobody listed; without margins there is no limit. A
+    The margins leave out targets that are probably positives without being listed; without margins there is no limit. A
     pair may have fewer than k.
 
     Args:
