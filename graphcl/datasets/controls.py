@@ -95,12 +95,12 @@ def controlled(name: str, dataset: GraphDataset, seed: int = 0) -> GraphDataset 
     """
     if name not in CONTROLS:
         raise InputError(f"unknown control {name!r}; {nearest(name, CONTROLS)}.")
-    sets = [each for each in (dataset, dataset.targets) if each is not None]
-    found = [CONTROLS[name](each, seed) for each in sets]
-    keys = ("edge_index", "x")
-    if None in found or all(
-        torch.equal(one._data[key], two._data[key]) for one, two in zip(sets, found, strict=True) if two for key in keys
-    ):
+    found = [CONTROLS[name](each, seed) for each in dataset.sides]
+    kept = [
+        two is not None and all(torch.equal(one._data[key], two._data[key]) for key in ("edge_index", "x"))
+        for one, two in zip(dataset.sides, found, strict=True)
+    ]
+    if None in found or all(kept):
         return None
     first, *targets = found
     assert first is not None

@@ -150,6 +150,16 @@ class GraphDataset(InMemoryDataset):
         return np.array([str(each) for each in values], object)
 
     @property
+    def components(self) -> Tensor | None:
+        """Number of each row's component of the listed pairs, `[num_rows]`; without a list, of each graph's group."""
+        return self.groups if self.relation is None else self.relation.component
+
+    @property
+    def sides(self) -> list[GraphDataset]:
+        """This data set and, if there are any, its targets."""
+        return [each for each in (self, self.targets) if each is not None]
+
+    @property
     def num_rows(self) -> int:
         """Number of rows of an embedding: the graphs, then the graphs of `targets`."""
         return len(self) + (0 if self.targets is None else len(self.targets))

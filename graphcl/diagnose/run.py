@@ -205,7 +205,7 @@ def _settings(config: Config) -> Iterator[tuple[str, Config]]:
 
 def _units(dataset: GraphDataset) -> np.ndarray:
     """Return what stays together in a bootstrap: groups, and graphs without one alone."""
-    group = dataset.groups if dataset.relation is None else dataset.relation.component
+    group = dataset.components
     assert group is not None
     numbers = group.numpy()
     return np.where(numbers >= 0, numbers, numbers.max() + 1 + np.arange(len(numbers)))

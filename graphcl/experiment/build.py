@@ -134,8 +134,7 @@ def _count_patterns(config: Config, dataset: GraphDataset, model: SparseModel) -
         train = torch.zeros(len(group), dtype=torch.bool).index_fill(0, rows, True)
         group = group.where(train, -1)
     device = next(model.parameters()).device
-    sets = [each for each in (dataset, dataset.targets) if each is not None]
-    model.fit(itertools.chain(*(make_loader(each, 1024, device=device) for each in sets)), group)
+    model.fit(itertools.chain(*(make_loader(each, 1024, device=device) for each in dataset.sides)), group)
 
 
 def _encoder(

@@ -84,7 +84,7 @@ def grouped_parts(dataset: GraphDataset) -> dict[str, np.ndarray] | None:
     Raises:
         InputError: a `part` is unknown, a group or project is on two parts, or there are too few groups.
     """
-    groups = dataset.groups if dataset.relation is None else dataset.relation.component
+    groups = dataset.components
     if groups is None:
         return None
     part, project = attribute(dataset, "part"), attribute(dataset, "project")
@@ -129,7 +129,7 @@ def training_rows(config: Config, dataset: GraphDataset) -> Tensor | None:
     With `pair_share`, they are those of a random fraction of the groups or components, which is the same for all seeds.
     """
     parts = _scored_parts(config, dataset)
-    groups = dataset.groups if dataset.relation is None else dataset.relation.component
+    groups = dataset.components
     if (parts is None and config.pair_share == 1) or groups is None:
         return None
     rows = torch.arange(len(groups)) if parts is None else torch.from_numpy(parts["train"])

@@ -65,9 +65,8 @@ def hybrid(inputs: Inputs) -> Kernel:
 def _learned(dataset: GraphDataset, training: tuple[int, ...], *held: tuple[int, ...]) -> Kernel:
     """Train the weights on the pairs in `training`, and return the kernel of the graphs in `held`."""
     model = SparseModel(WLSparse(dataset.num_features, DEPTH), projector="none")
-    sets = [each for each in (dataset, dataset.targets) if each is not None]
-    every = [batch for each in sets for batch in ResidentLoader(each, 1024)]
-    group = dataset.groups if dataset.relation is None else dataset.relation.component
+    every = [batch for each in dataset.sides for batch in ResidentLoader(each, 1024)]
+    group = dataset.components
     assert group is not None
     known = torch.zeros(len(group), dtype=torch.bool).index_fill(0, torch.tensor(training), True)
     model.fit(every, group.where(known, -1))
