@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,7 +12,7 @@ from graphcl.arguments import Channels, Layers
 from graphcl.errors import InputError
 from graphcl.models.aggregate import CSRAdjacency, SegmentIndex, tracing
 from graphcl.models.compiled import compiled, fused_sums
-from graphcl.models.encoder import Aggregate, GraphEncoder, Readout, initialise, normalise
+from graphcl.models.encoder import Aggregate, GraphEncoder, Parts, Readout, initialise, normalise
 from graphcl.models.perceptron import Perceptron
 from graphcl.registry import encoders
 
@@ -49,7 +49,7 @@ class _GINBase(GraphEncoder):
         self.out_channels = hidden_channels * num_layers
         initialise(self)
 
-    def levels(self, x: Tensor, aggregate: Aggregate, parts: Sequence[int] | None) -> Iterator[Tensor]:
+    def levels(self, x: Tensor, aggregate: Aggregate, parts: Parts) -> Iterator[Tensor]:
         """Yield the node representations `[N, H]` of each layer; before BatchNorm for the readout `log_sum`."""
         conv: Any
         for conv, norm in zip(self.convs, self.norms, strict=True):
@@ -122,7 +122,7 @@ class GIN(_GINBase):
             return _NeighbourSum(CSRAdjacency.of(edge_index, x.size(0)))
         return super().aggregation(x, edge_index, edge_attr, weight)
 
-    def embed(self, x: Tensor, aggregate: Aggregate, graphs: SegmentIndex, parts: Sequence[int] | None) -> Tensor:
+    def embed(self, x: Tensor, aggregate: Aggregate, graphs: SegmentIndex, parts: Parts) -> Tensor:
         """Return the embeddings `[B, H]`; use the compiled layers if they support the input."""
         if isinstance(aggregate, _NeighbourSum) and parts is None and self.readout != "max":
             mlps: list[Any] = [conv.nn for conv in self.convs]
