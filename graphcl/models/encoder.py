@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -13,7 +13,7 @@ from torch_geometric.utils import scatter
 
 from graphcl.errors import InputError
 from graphcl.models.aggregate import SegmentIndex, count_graphs, gather_rows, segment_sum
-from graphcl.models.padding import Padding, padded_norm
+from graphcl.models.padding import Padding, Parts, padded_norm
 from graphcl.models.perceptron import has_hooks
 
 Readout = Literal["sum", "mean", "max"]
@@ -21,8 +21,6 @@ Readout = Literal["sum", "mean", "max"]
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
 Aggregate = Callable[[Any, Tensor], Tensor]
 """Function `(layer, nodes [N, H]) -> [N, H]` that adds the sum of the incoming messages to each node's row."""
-Parts = Sequence[int] | Sequence[Padding] | None
-"""Blocks of rows that BatchNorm treats separately: their sizes, or their padding, which it leaves out; None for one."""
 
 
 class GraphEncoder(nn.Module):

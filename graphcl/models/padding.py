@@ -7,6 +7,7 @@ must leave them out (`padded_norm`); the rows of the padding graphs are cut off.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +35,10 @@ class Padding:
     def rows(self) -> int:
         """Number of rows P."""
         return self.kept.size(0)
+
+
+Parts = Sequence[int] | Sequence[Padding] | None
+"""Blocks of rows that BatchNorm treats separately: their sizes, or their padding, which it leaves out; None for one."""
 
 
 def padded_norm(norm: nn.Module, rows: Tensor, padding: Padding) -> Tensor:
