@@ -41,6 +41,8 @@ except ImportError:  # the module must be importable without Triton
 
 WIDEST_INPUT, WIDEST = 128, 64
 """Largest width of the input and of the layers; the gradients of wider weights would not fit into registers."""
+ROWS = 32
+"""Rows of a block: with more, registers spill (see the compiled kernels)."""
 PRECISION = {"highest": "ieee", "high": "tf32x3", "medium": "tf32"}
 """Precision of products for each value of `torch.get_float32_matmul_precision()`."""
 
@@ -79,8 +81,6 @@ class Views:
     """Number of rows of each view that are no padding, `[V]` in int32."""
     second_row: int
     """First row of the second view; N if there is one view."""
-    rows: int
-    """Rows of a block."""
     first_blocks: int
     """Blocks of the first view."""
     blocks: int
@@ -93,14 +93,18 @@ class Views:
         sizes = [each.rows if isinstance(each, Padding) else each for each in known]
         real = [each.counts.sum()[None] for each in known if isinstance(each, Padding)]
         counts = torch.cat(real).int() if real else torch.tensor(sizes, dtype=torch.int32).to(device, non_blocking=True)
-        rows = 32 if count < 2**16 else 128
-        blocks = [triton.cdiv(size, rows) for size in sizes]
-        return cls(counts, sizes[0], rows, blocks[0], sum(blocks))
+        blocks = [triton.cdiv(size, ROWS) for size in sizes]
+        return cls(counts, sizes[0], blocks[0], sum(blocks))
 
     @property
     def place(self) -> dict[str, Any]:
         """What kernels need to find the rows of a block."""
-        return {"real": self.real, "first_blocks": self.first_blocks, "second_row": self.second_row, "ROWS": self.rows}
+        return {"real": self.real, "first_blocks": self.first_blocks, "second_row": self.second_row, "ROWS": ROWS}
+
+    @property
+    def merging(self) -> dict[str, int]:
+        """Blocks that are merged at a time, and warps that do so."""
+        return {"BLOCKS": 1024, "num_warps": 8} if self.blocks > 1024 else {"BLOCKS": 128, "num_warps": 4}
 
 
 def sums(
@@ -145,7 +149,7 @@ class _Sums(torch.autograd.Function):
         order = graphs.ids if graphs.order is None else graphs.order
         _pool[(pooled.size(0), layers)](
             out, moments, graphs.ptr, order, pooled, count, views.second_row, SORTED=graphs.order is None,
-            VIEWS=views.real.numel(), LAYERS=layers, HIDDEN=hidden, H=_padded(hidden), ROWS=32,
+            VIEWS=views.real.numel(), LAYERS=layers, HIDDEN=hidden, H=_padded(hidden), ROWS=ROWS,
         )  # fmt: skip
         ctx.save_for_backward(x, *vars(neighbours).values(), graphs.ids, between, out, moments, *added, *weights)
         ctx.views, ctx.norms, ctx.graphs = views, norms, graphs
@@ -174,7 +178,7 @@ class _Sums(torch.autograd.Function):
             of_norm = x.new_empty(2, hidden)
             _mean_gradients[(triton.cdiv(hidden, 8),)](
                 partial, means, of_norm, views.real, views.first_blocks, views.blocks, HIDDEN=hidden,
-                VIEWS=views.real.numel(),
+                VIEWS=views.real.numel(), **views.merging,
             )  # fmt: skip
             programs = min(views.blocks, 256)
             sizes = [hidden * added[level].size(1), hidden, hidden * hidden, hidden]
@@ -205,8 +209,8 @@ def _set_moments(norm: Any, partial: Tensor, views: Views, into: Tensor) -> None
     if norm.training:
         _merge[(triton.cdiv(norm.num_features, 8),)](
             partial, norm.weight, norm.bias, norm.running_mean, norm.running_var, into, float(norm.momentum),
-            float(norm.eps), views.real, views.first_blocks, views.blocks, HIDDEN=norm.num_features, ROWS=views.rows,
-            VIEWS=views.real.numel(),
+            float(norm.eps), views.real, views.first_blocks, views.blocks, HIDDEN=norm.num_features, ROWS=ROWS,
+            VIEWS=views.real.numel(), **views.merging,
         )  # fmt: skip
         return
     inverse = (norm.running_var + norm.eps).rsqrt()
@@ -313,7 +317,7 @@ def _layer(  # type: ignore[no-untyped-def]
 @jit
 def _merge(  # type: ignore[no-untyped-def]
     partial, weight, bias, running_mean, running_var, into, momentum, eps, real, first_blocks, blocks,
-    HIDDEN: tl.constexpr, ROWS: tl.constexpr, VIEWS: tl.constexpr,
+    HIDDEN: tl.constexpr, ROWS: tl.constexpr, VIEWS: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
     """Merge the moments of blocks to mean, inverse deviation, scale and shift; update the running statistics."""
     column = tl.program_id(0) * 8 + tl.arange(0, 8)
@@ -326,15 +330,15 @@ def _merge(  # type: ignore[no-untyped-def]
         stop = blocks if view == VIEWS - 1 else first_blocks
         total = tl.zeros([8], dtype=tl.float64)
         squares = tl.zeros([8], dtype=tl.float64)
-        for at in range(start, stop, 256):
-            block = at + tl.arange(0, 256)
+        for at in range(start, stop, BLOCKS):
+            block = at + tl.arange(0, BLOCKS)
             place = 2 * block[:, None] * HIDDEN + column[None, :]
             mask = (block < stop)[:, None] & known[None, :]
-            mean = tl.load(partial + place, mask=mask, other=0.0).to(tl.float64)
+            of_block = tl.load(partial + place, mask=mask, other=0.0).to(tl.float64)
             away = tl.load(partial + place + HIDDEN, mask=mask, other=0.0).to(tl.float64)
             rows = tl.minimum(tl.maximum(count - (block - start) * ROWS, 0.0), 1.0 * ROWS)[:, None]
-            total += tl.sum(rows * mean, 0)
-            squares += tl.sum(away + rows * mean * mean, 0)
+            total += tl.sum(rows * of_block, 0)
+            squares += tl.sum(away + rows * of_block * of_block, 0)
         mean = total / count
         variance = squares / count - mean * mean
         inverse = (1.0 / tl.sqrt(variance + eps)).to(tl.float32)
@@ -406,7 +410,7 @@ def _row_gradients(  # type: ignore[no-untyped-def]
 @jit
 def _mean_gradients(  # type: ignore[no-untyped-def]
     partial, means, of_norm, real, first_blocks, blocks,
-    HIDDEN: tl.constexpr, VIEWS: tl.constexpr,
+    HIDDEN: tl.constexpr, VIEWS: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
     """Write the means of both sums over each view, and over all views the gradients of BatchNorm's weight and bias."""
     column = tl.program_id(0) * 8 + tl.arange(0, 8)
@@ -418,8 +422,8 @@ def _mean_gradients(  # type: ignore[no-untyped-def]
         stop = blocks if view == VIEWS - 1 else first_blocks
         total = tl.zeros([8], dtype=tl.float32)
         products = tl.zeros([8], dtype=tl.float32)
-        for at in range(start, stop, 256):
-            block = at + tl.arange(0, 256)
+        for at in range(start, stop, BLOCKS):
+            block = at + tl.arange(0, BLOCKS)
             place = 2 * block[:, None] * HIDDEN + column[None, :]
             mask = (block < stop)[:, None] & known[None, :]
             total += tl.sum(tl.load(partial + place, mask=mask, other=0.0), 0)
