@@ -53,23 +53,21 @@ def padded_norm(norm: nn.Module, rows: Tensor, padding: Padding) -> Tensor:
         raise InputError(f"`capture` supports BatchNorm1d with a fixed momentum only, got {norm}; leave it out.")
     if norm.num_batches_tracked is not None:
         norm.num_batches_tracked.add_(1)
-    state: Any = norm.weight, norm.bias, norm.running_mean, norm.running_var, norm.momentum, norm.eps
-    return _PaddedNorm.apply(rows, padding, *state) if rows.is_cuda else _by_operations(rows, padding, *state)
+    if rows.is_cuda:
+        return _PaddedNorm.apply(rows, padding, norm, norm.weight, norm.bias)
+    return _by_operations(rows, padding, norm)
 
 
-def _by_operations(
-    rows: Tensor, padding: Padding, weight: Tensor, bias: Tensor, running_mean: Tensor, running_var: Tensor,
-    momentum: float, eps: float,
-) -> Tensor:  # fmt: skip
+def _by_operations(rows: Tensor, padding: Padding, norm: Any) -> Tensor:
     """Return what `_PaddedNorm` computes, by operations that every device has."""
     count = padding.counts.sum()
     mean = torch.where(padding.kept, rows, 0.0).sum(0) / count
     centred = torch.where(padding.kept, rows - mean, 0.0)
     variance = centred.square().sum(0) / count
     with torch.no_grad():
-        running_mean.lerp_(mean, momentum)
-        running_var.lerp_(variance * (count / (count - 1)), momentum)
-    return centred * (variance + eps).rsqrt() * weight + bias
+        norm.running_mean.lerp_(mean, norm.momentum)
+        norm.running_var.lerp_(variance * (count / (count - 1)), norm.momentum)
+    return centred * (variance + norm.eps).rsqrt() * norm.weight + norm.bias
 
 
 class _PaddedNorm(torch.autograd.Function):
@@ -81,18 +79,15 @@ class _PaddedNorm(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(
-        ctx: Any, rows: Tensor, padding: Padding, weight: Tensor, bias: Tensor, running_mean: Tensor,
-        running_var: Tensor, momentum: float, eps: float,
-    ) -> Tensor:  # fmt: skip
+    def forward(ctx: Any, rows: Tensor, padding: Padding, norm: Any, weight: Tensor, bias: Tensor) -> Tensor:
         rows = torch.where(padding.kept, rows, 0.0).contiguous()
-        of_all = torch.batch_norm_stats(rows, eps)
+        of_all = torch.batch_norm_stats(rows, eps := norm.eps)
         means, inverses = (
             nn.functional.pad(each[None], (0, 0, 0, 1), value=value)
             for each, value in zip(of_all, (0.0, eps**-0.5), strict=True)
         )
         mean, inverse = torch.batch_norm_gather_stats_with_counts(
-            rows, means, inverses, running_mean, running_var, momentum, eps, padding.counts
+            rows, means, inverses, norm.running_mean, norm.running_var, norm.momentum, eps, padding.counts
         )
         ctx.save_for_backward(rows, mean, inverse, weight, padding.kept, padding.counts)
         return torch.batch_norm_elemt(rows, weight, bias, mean, inverse, eps)
@@ -107,4 +102,4 @@ class _PaddedNorm(torch.autograd.Function):
         of_input = torch.batch_norm_backward_elemt(
             grad, rows, mean, inverse, weight, of_rows, of_products, counts.int()
         )
-        return torch.where(kept, of_input, 0.0), None, of_weight, of_bias, None, None, None, None
+        return torch.where(kept, of_input, 0.0), None, None, of_weight, of_bias
