@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import chi2_contingency
-from torch_geometric.data import InMemoryDataset
+from torch_geometric.data import Batch, InMemoryDataset
 
 from graphcl import ContrastiveModel, GraphCL, Loss, embed, load_dataset, make_loader, svm, train
 from graphcl.augment import Compose, Decision, OneOf, apply_decision
@@ -222,6 +222,22 @@ def test_captured_steps_equal_the_others(options, dataset):
     if "optimizer" in options:  # a gradient that cancels to zero is a whole step of Adam
         one, two = {"loss": one["loss"]}, {"loss": two["loss"]}
     close(one, {key: each.cpu() for key, each in two.items()})
+
+
+def test_a_batch_that_outgrows_the_capture_makes_a_larger_one(dataset):
+    sizes = [each.num_nodes for each in dataset]
+    order = sorted(range(48), key=sizes.__getitem__)
+    batches = [
+        Batch.from_data_list([dataset[each] for each in order[start : start + 8]]) for start in (0, 0, 40, 40, 0)
+    ]
+    found = []
+    for capture in (True, False):
+        method = method_of("two_views", dataset, "cuda")
+        given = {"epochs": 1, "optimizer": "sgd", "lr": 1e-3, "generator": seeded("cuda"), "capture": capture}
+        train(method, batches, "feature_mask", "feature_mask", **given)
+        found.append({key: each.cpu() for key, each in method.state_dict().items()})
+    assert batches[2].num_edges > batches[0].num_edges * 9 // 8 + 64
+    close(*found)
 
 
 def test_captured_steps_in_bfloat16(dataset):
