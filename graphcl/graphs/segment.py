@@ -14,18 +14,34 @@ from torch import Tensor
 
 from graphcl.graphs import native
 
+_PAGEABLE = 2**16
+"""Most bytes that CUDA's driver copies from memory that can be paged without waiting for the device."""
+
 
 def pointers(counts: Tensor) -> Tensor:
-    """Return the boundaries `[B + 1]` of segments of sizes `counts [B]`: 0, counts[0], counts[0] + counts[1], ..."""
-    ptr = counts.new_zeros(counts.numel() + 1)
+    """Return the boundaries `[B + 1]` of segments of sizes `counts [B]`: 0, counts[0], counts[0] + counts[1], ...
+
+    Of a mask, they count the true elements before each element.
+    """
+    ptr = counts.new_zeros(counts.numel() + 1, dtype=torch.long)
     torch.cumsum(counts, 0, out=ptr[1:])
     return ptr
 
 
-def nonzero(mask: Tensor, size: int | None = None) -> Tensor:
-    """Return the ascending indices at which `mask [N]` is true; with their number `size`, without a wait on CUDA."""
+def to_device(values: Tensor, device: torch.device) -> Tensor:
+    """Return `values` on `device`; the host does not wait, as it does for large copies from memory that can be paged."""
+    staged = device.type == "cuda" and values.device.type == "cpu" and values.nbytes > _PAGEABLE
+    return (values.pin_memory() if staged else values).to(device, non_blocking=True)
+
+
+def nonzero(mask: Tensor, size: int | None = None, before: Tensor | None = None) -> Tensor:
+    """Return the ascending indices at which `mask [N]` is true; with their number `size`, without a wait on CUDA.
+
+    `before` is `pointers(mask)`, if it is at hand.
+    """
     if mask.is_cuda and size is not None:
-        return torch.searchsorted(mask.cumsum(0), torch.arange(1, size + 1, device=mask.device))
+        before = pointers(mask) if before is None else before
+        return torch.searchsorted(before[1:], torch.arange(1, size + 1, device=mask.device))
     if mask.is_cuda:
         return mask.nonzero().flatten()
     return torch.from_numpy(np.flatnonzero(mask.numpy()))  # five times as fast as torch's nonzero on the CPU
@@ -59,9 +75,11 @@ def group(ids: Tensor, num_groups: int, values: Tensor | None = None) -> tuple[T
     if native.takes(ids, values):
         return native.group(ids, num_groups, values)
     if ids.is_cuda:
-        ids, order = ids.sort(stable=True)
-        ptr = torch.searchsorted(ids, torch.arange(num_groups + 1, device=ids.device))  # bincount would wait
-        return order if values is None else values[order], ptr
+        # A radix sort takes a pass for each byte of its keys.
+        narrow = torch.short if num_groups < 2**15 else torch.int if num_groups < 2**31 else torch.long
+        ids, order = ids.to(narrow).sort(stable=True)
+        bounds = torch.arange(num_groups + 1, dtype=narrow, device=ids.device)
+        return order if values is None else values[order], torch.searchsorted(ids, bounds)  # bincount would wait
     if values is None:
         values = torch.arange(ids.numel())
     if ids.numel() == 0:
@@ -115,11 +133,6 @@ def ranges(starts: Tensor, counts: Tensor, device: torch.device | None = None, s
     """Return the integers starts[g] .. starts[g] + counts[g] - 1 for all g, concatenated; see `repeat`."""
     shift = repeat(starts - pointers(counts)[:-1], counts, device, size)
     return torch.arange(shift.numel(), device=shift.device) + shift
-
-
-def count(mask: Tensor, ptr: Tensor) -> Tensor:
-    """Return the number of true elements of `mask [N]` in each segment of `ptr`, `[B]`."""
-    return pointers(mask.long())[ptr].diff()
 
 
 def ratio_count(ratio: float, counts: Tensor) -> Tensor:
