@@ -111,7 +111,7 @@ def _pairs(layout: Layout, graphs: Tensor | None) -> tuple[Tensor, Tensor, Tenso
     them, `[P + 1]`; the lower and the higher node of each pair, `[P]`; and the number of pairs in each graph, `[B]`, on
     the CPU.
     """
-    among = None if graphs is None or layout.ptr.is_cuda else layout.edges_of(graphs)
+    among = None if graphs is None else layout.edges_of(graphs.cpu())
     if native.takes(layout.edge_index, among):
         entry, pair_ptr, low, high = native.pairs(layout.edge_index, among, layout.num_nodes)
         return entry, pair_ptr, low, high, torch.bincount(pick(layout.batch, low), minlength=layout.num_graphs)

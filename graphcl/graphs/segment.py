@@ -119,13 +119,21 @@ def connected_pairs(edge_index: Tensor, num_nodes: int) -> Tensor:
     return torch.empty_like(order).index_copy_(0, order, is_new.cumsum(0) - 1)
 
 
+def segment_ids(counts: Tensor, size: int | None = None) -> Tensor:
+    """Return the segment of each element, `[N]`: counts[0] zeros, counts[1] ones, ...
+
+    Nothing waits for the device if `size`, the sum of `counts [B]`, is given.
+    """
+    return torch.repeat_interleave(counts, output_size=size)
+
+
 def repeat(values: Tensor, counts: Tensor, device: torch.device | None = None, size: int | None = None) -> Tensor:
     """Return values[g] repeated counts[g] times for all g, concatenated, on `device` (default: that of `values`).
 
     Nothing waits for the device if `counts` are on the CPU, or if `size`, their sum, is given.
     """
     size = int(counts.sum()) if size is None else size
-    values, counts = (each.to(device or values.device, non_blocking=True) for each in (values, counts))
+    values, counts = (to_device(each, device or values.device) for each in (values, counts))
     return values.repeat_interleave(counts, output_size=size)
 
 
