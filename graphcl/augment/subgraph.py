@@ -130,10 +130,10 @@ def first_passage(start: Tensor, source: Tensor, target: Tensor, travel: Tensor,
 
     Each round of the Bellman-Ford algorithm relaxes all edges whose source has improved. The number of rounds is the
     largest number of edges on a shortest path. `source`, `target` and `travel` time of the edges are `[E]`. With
-    `most`, a bound on the rounds, every round relaxes all edges, and the host waits only after rounds 16, 24, 32, 48,
-    64, 96, ...
+    `most`, a bound on the rounds, every round relaxes all edges, and the host waits only after rounds 16, 20, 24, 28,
+    32, 40, 48, 56, 64, 80, ...
     """
-    waits = {each << k for each in (16, 24) for k in range(32)}
+    waits = {each << k for each in (16, 20, 24, 28) for k in range(32)}
     time, active = start.clone(), torch.arange(source.numel() if most is None else 0, device=source.device)
     for number in range(1, (most or 0) + 1):
         before = time.clone() if number in waits else None
