@@ -307,39 +307,50 @@ def split(batch: Batch, sizes: Sequence[int]) -> list[Batch]:
     bounds = [0, *accumulate(sizes)]
     slices, incs = bookkeeping(batch)
     assert slices is not None
-    rows = {id(part): part[bounds].diff() for part in slices.values()}  # boundaries are on the CPU
-    first_nodes = torch.cat([incs["edge_index"][bounds[:-1]], torch.tensor([batch.num_nodes])])
-    num_nodes = first_nodes.diff()
-
-    def cut(value: Tensor, counts: Tensor, offsets: Tensor | None = None, dim: int = 0) -> Sequence[Tensor]:
-        """Return the parts of `value` with `counts` rows each, after subtracting one offset per part."""
-        if offsets is not None:  # in one operation for all parts, as each costs a launch on a GPU
-            value = value - repeat(offsets, counts, value.device).to(value.dtype)
-        return value.split(counts.tolist(), dim)
+    ptr = torch.cat([incs["edge_index"], torch.tensor([batch.num_nodes])])  # as all boundaries, on the CPU
+    cuts = {id(part): part[bounds] for part in (ptr, *slices.values())}
+    first_nodes, num_nodes = cuts[id(ptr)][:-1], cuts[id(ptr)].diff()
 
     columns: dict[str, Sequence[Any]] = {}
     for key, part in slices.items():
-        value, counts = batch[key], rows[id(part)]
+        value, cut = batch[key], cuts[id(part)]
         if isinstance(value, Tensor):
             shifted = incs[key] is not None and counts_nodes(key)
-            columns[key] = cut(value, counts, first_nodes[:-1] if shifted else None, batch.__cat_dim__(key, value) or 0)
+            dim = batch.__cat_dim__(key, value) or 0
+            columns[key] = _cut(value, cut.diff(), first_nodes if shifted else None, dim)
         else:
-            columns[key] = [value[start:stop] for start, stop in pairwise(part[bounds].tolist())]
-    graphs = cut(batch.batch, num_nodes, torch.tensor(bounds[:-1]))
+            columns[key] = [value[start:stop] for start, stop in pairwise(cut.tolist())]
+    graphs, ptrs = _cut(batch.batch, num_nodes, torch.tensor(bounds[:-1])), _cut_ptr(ptr, bounds, batch.ptr.device)
+    part_slices = {id(part): _cut_ptr(part, bounds) for part in slices.values()}
+    counted = {key: each for key, each in incs.items() if each is None or counts_nodes(key)}
+    part_incs = {
+        key: [None] * len(sizes) if each is None else _cut(each, torch.tensor(sizes), first_nodes)
+        for key, each in counted.items()
+    }
     keep_num_nodes = "num_nodes" in batch._store
     parts = []
-    for number, ((start, stop), first) in enumerate(zip(pairwise(bounds), first_nodes.tolist(), strict=False)):
+    for number in range(len(sizes)):
         fields = {key: column[number] for key, column in columns.items()}
-        part_slices = {key: part[start : stop + 1] - part[start] for key, part in slices.items()}
-        part_incs: dict[str, Any] = {}
-        for key, each in incs.items():
-            if each is None:
-                part_incs[key] = None
-            elif counts_nodes(key):
-                part_incs[key] = each[start:stop] - first
-        ptr = batch.ptr[start : stop + 1] - first
-        parts.append(assemble(_graph_class(batch), fields, part_slices, part_incs, ptr, graphs[number], keep_num_nodes))
+        own_slices = {key: part_slices[id(part)][number] for key, part in slices.items()}
+        own_incs = {key: each[number] for key, each in part_incs.items()}
+        own = ptrs[number], graphs[number], keep_num_nodes
+        parts.append(assemble(_graph_class(batch), fields, own_slices, own_incs, *own))
     return parts
+
+
+def _cut(value: Tensor, counts: Tensor, offsets: Tensor | None = None, dim: int = 0) -> Sequence[Tensor]:
+    """Return the parts of `value` with `counts` rows each, after subtracting one offset per part."""
+    if offsets is not None:  # in one operation for all parts, as each costs a launch on a GPU
+        value = value - repeat(offsets, counts, value.device).to(value.dtype)
+    return value.split(counts.tolist(), dim)
+
+
+def _cut_ptr(ptr: Tensor, bounds: list[int], device: torch.device | None = None) -> Sequence[Tensor]:
+    """Return the boundaries of the graphs bounds[0] .. bounds[1], bounds[1] .. bounds[2], ..., each from 0 on."""
+    starts = torch.tensor(bounds)
+    counts = starts.diff() + 1
+    own = ptr[ranges(starts[:-1], counts)] - repeat(ptr[starts[:-1]], counts)
+    return to_device(own, device or ptr.device).split(counts.tolist())
 
 
 def with_entries(batch: Batch, key: str, values: Tensor) -> Batch:

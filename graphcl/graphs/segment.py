@@ -215,8 +215,8 @@ def random_subset(
     With `segment [N]`, the segment of each element in ascending order, nothing waits for the device.
     """
     if segment is not None and segment.is_cuda:
-        rank = torch.arange(segment.numel(), device=segment.device) - pick(ptr, segment)
+        first = torch.arange(segment.numel(), device=segment.device) < pick(ptr[:-1] + k, segment)
         chosen = torch.empty_like(segment, dtype=torch.bool)
-        return chosen.index_copy_(0, shuffled(segment, k.numel(), generator), rank < pick(k, segment))
+        return chosen.index_copy_(0, shuffled(segment, k.numel(), generator), first)
     chosen = torch.zeros(int(ptr[-1]), dtype=torch.bool, device=ptr.device)
     return chosen.index_fill_(0, random_sample(ptr, k, generator), True)
