@@ -310,6 +310,10 @@ def split(batch: Batch, sizes: Sequence[int]) -> list[Batch]:
     ptr = torch.cat([incs["edge_index"], torch.tensor([batch.num_nodes])])  # as all boundaries, on the CPU
     cuts = {id(part): part[bounds] for part in (ptr, *slices.values())}
     first_nodes, num_nodes = cuts[id(ptr)][:-1], cuts[id(ptr)].diff()
+    starts, counts = torch.tensor(bounds[:-1]), torch.tensor(sizes)
+    within, first = ranges(starts, counts + 1), repeat(starts, counts + 1)
+    # Boundaries of each part's graphs, which begin with 0.
+    own_ptrs = {id(part): part[within].sub_(part[first]) for part in (ptr, *slices.values())}
 
     columns: dict[str, Sequence[Any]] = {}
     for key, part in slices.items():
@@ -320,18 +324,20 @@ def split(batch: Batch, sizes: Sequence[int]) -> list[Batch]:
             columns[key] = _cut(value, cut.diff(), first_nodes if shifted else None, dim)
         else:
             columns[key] = [value[start:stop] for start, stop in pairwise(cut.tolist())]
-    graphs, ptrs = _cut(batch.batch, num_nodes, torch.tensor(bounds[:-1])), _cut_ptr(ptr, bounds, batch.ptr.device)
-    part_slices = {id(part): _cut_ptr(part, bounds) for part in slices.values()}
-    counted = {key: each for key, each in incs.items() if each is None or counts_nodes(key)}
+    graphs = _cut(batch.batch, num_nodes, starts)
+    ends = [size + 1 for size in sizes]
+    ptrs = to_device(own_ptrs[id(ptr)], batch.ptr.device).split(ends)
+    part_slices = {key: own_ptrs[id(part)].split(ends) for key, part in slices.items()}
     part_incs = {
-        key: [None] * len(sizes) if each is None else _cut(each, torch.tensor(sizes), first_nodes)
-        for key, each in counted.items()
+        key: [None] * len(sizes) if each is None else _cut(each, counts, first_nodes)
+        for key, each in incs.items()
+        if each is None or counts_nodes(key)
     }
     keep_num_nodes = "num_nodes" in batch._store
     parts = []
     for number in range(len(sizes)):
         fields = {key: column[number] for key, column in columns.items()}
-        own_slices = {key: part_slices[id(part)][number] for key, part in slices.items()}
+        own_slices = {key: each[number] for key, each in part_slices.items()}
         own_incs = {key: each[number] for key, each in part_incs.items()}
         own = ptrs[number], graphs[number], keep_num_nodes
         parts.append(assemble(_graph_class(batch), fields, own_slices, own_incs, *own))
@@ -343,14 +349,6 @@ def _cut(value: Tensor, counts: Tensor, offsets: Tensor | None = None, dim: int 
     if offsets is not None:  # in one operation for all parts, as each costs a launch on a GPU
         value = value - repeat(offsets, counts, value.device).to(value.dtype)
     return value.split(counts.tolist(), dim)
-
-
-def _cut_ptr(ptr: Tensor, bounds: list[int], device: torch.device | None = None) -> Sequence[Tensor]:
-    """Return the boundaries of the graphs bounds[0] .. bounds[1], bounds[1] .. bounds[2], ..., each from 0 on."""
-    starts = torch.tensor(bounds)
-    counts = starts.diff() + 1
-    own = ptr[ranges(starts[:-1], counts)] - repeat(ptr[starts[:-1]], counts)
-    return to_device(own, device or ptr.device).split(counts.tolist())
 
 
 def with_entries(batch: Batch, key: str, values: Tensor) -> Batch:
