@@ -215,9 +215,10 @@ def _pieces(rows: Tensor, count: int, width: int) -> Tensor:
     if count == 0:
         return rest[:, None].contiguous()
     pieces = rest.new_empty(rest.size(0), count, width, dtype=BITS)
-    for number in range(count):
+    pieces[:, 0] = rest
+    for number in range(1, count):
+        rest = rest - pieces[:, number - 1]
         pieces[:, number] = rest
-        rest = rest - pieces[:, number]
     return pieces
 
 
@@ -298,7 +299,7 @@ def _similarities(
 ) -> tl.tensor:  # fmt: skip
     """Return the similarities of the rows `row` of `x` and the rows `column` of `y`."""
     result = tl.zeros([ROWS, COLUMNS], dtype=tl.float32)
-    for start in tl.static_range(0, WIDTH, DEPTH):
+    for start in range(0, WIDTH, DEPTH):
         depth = start + tl.arange(0, DEPTH)
         # The smallest products first, which are lost in a large sum.
         for order in tl.static_range(PIECES - 1, -1, -1):
