@@ -71,6 +71,7 @@ def compiled(monkeypatch):
 
     def compile(capability, precision, width, loss="infonce"):
         monkeypatch.setattr(triton.runtime.driver, "_active", Driver(capability))
+        monkeypatch.setattr(triton_tiles, "_device", lambda _: (capability, 100))
         monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: precision)
         found.clear()
         views = torch.randn(2, 1024, width, generator=torch.Generator().manual_seed(0)).requires_grad_()

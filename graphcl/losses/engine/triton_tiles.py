@@ -115,10 +115,15 @@ class Launch:
 
     def grid(self, rows: Tensor, wide: int = 1) -> tuple[int, int, int]:
         """Return the numbers of blocks of rows, of blocks of coordinates and of programs that share the columns."""
-        programs, processors = triton.cdiv(rows.size(0), self.options["ROWS"]) * wide, self.processors
-        # Take the number for which the last wave of programs is fullest; a small one, as each adds some memory.
-        used = {k: k * programs / (processors * triton.cdiv(k * programs, processors)) for k in range(1, 9)}
-        return programs // wide, wide, next(k for k in used if used[k] >= 0.96 * max(used.values()))
+        programs = triton.cdiv(rows.size(0), self.options["ROWS"]) * wide
+        at_once = self.processors * max(1, 8 // self.options["num_warps"])
+        # Take the smallest number for which the last wave of programs is nearly as full as possible. Each program of
+        # those that share columns has results of its own, so limit their number.
+        full = {
+            shares: shares * programs / (at_once * triton.cdiv(shares * programs, at_once))
+            for shares in range(1, max(1, 4 * at_once // programs) + 1)
+        }
+        return programs // wide, wide, next(each for each in full if full[each] >= 0.95 * max(full.values()))
 
     def arguments(
         self, rows: int, columns: int, mask: Mask | None, two: Sequence[int]
@@ -275,38 +280,62 @@ def _polynomial(
 
 
 @jit
-def _piece(values: tl.tensor, NUMBER: tl.constexpr, DTYPE: tl.constexpr) -> tl.tensor:
-    """Return a piece of `values`, which are the sum of their pieces."""
-    for _ in tl.static_range(NUMBER):
-        values -= values.to(DTYPE).to(tl.float32)
-    return values.to(DTYPE)
+def _load(
+    rows: tl.tensor, row: tl.tensor, depth: tl.tensor, PIECES: tl.constexpr, STRIDE: tl.constexpr,
+) -> tuple[tl.tensor, tl.tensor, tl.tensor]:  # fmt: skip
+    """Return the pieces of the rows `row` at the coordinates `depth`; beyond `PIECES`, repetitions that are not used."""
+    place = rows + row.to(tl.int64)[:, None] * (PIECES * STRIDE) + depth[None, :]
+    first = tl.load(place)
+    second, third = first, first
+    if PIECES > 1:
+        second = tl.load(place + STRIDE)
+    if PIECES > 2:
+        third = tl.load(place + 2 * STRIDE)
+    return first, second, third
 
 
 @jit
-def _load(
-    rows: tl.tensor, row: tl.tensor, depth: tl.tensor,
-    PIECE: tl.constexpr, PIECES: tl.constexpr, STRIDE: tl.constexpr,
+def _split(values: tl.tensor, DTYPE: tl.constexpr) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
+    """Return the pieces of `values` in float32."""
+    first = values.to(DTYPE)
+    rest = values - first.to(tl.float32)
+    second = rest.to(DTYPE)
+    return first, second, (rest - second.to(tl.float32)).to(DTYPE)
+
+
+@jit
+def _product(
+    a0: tl.tensor, a1: tl.tensor, a2: tl.tensor, b0: tl.tensor, b1: tl.tensor, b2: tl.tensor, result: tl.tensor,
+    PIECES: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
-    """Return the coordinates `depth` of a piece of the rows `row`."""
-    return tl.load(rows + row.to(tl.int64)[:, None] * (PIECES * STRIDE) + (PIECE * STRIDE + depth)[None, :])
+    """Add the product of two matrices, given by their pieces, to `result`; small products first, for rounding."""
+    if PIECES > 2:
+        result = tl.dot(a2, b0, result)
+        result = tl.dot(a1, b1, result)
+        result = tl.dot(a0, b2, result)
+    if PIECES > 1:
+        result = tl.dot(a1, b0, result)
+        result = tl.dot(a0, b1, result)
+    return tl.dot(a0, b0, result, input_precision="ieee")
 
 
 @jit
 def _similarities(
-    x: tl.tensor, y: tl.tensor, row: tl.tensor, column: tl.tensor,
+    x: tl.tensor, y: tl.tensor, row: tl.tensor, column: tl.tensor, x0: tl.tensor, x1: tl.tensor, x2: tl.tensor,
     PIECES: tl.constexpr, WIDTH: tl.constexpr, STRIDE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
     DEPTH: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
-    """Return the similarities of the rows `row` of `x` and the rows `column` of `y`."""
+    """Return the similarities of the rows `row` of `x` and the rows `column` of `y`.
+
+    `x0`, `x1` and `x2` are the pieces of the rows of `x` at the first coordinates, loaded once for all columns.
+    """
     result = tl.zeros([ROWS, COLUMNS], dtype=tl.float32)
     for start in range(0, WIDTH, DEPTH):
         depth = start + tl.arange(0, DEPTH)
-        # The smallest products first, which are lost in a large sum.
-        for order in tl.static_range(PIECES - 1, -1, -1):
-            for piece in tl.static_range(order + 1):
-                a = _load(x, row, depth, piece, PIECES, STRIDE)
-                b = _load(y, column, depth, order - piece, PIECES, STRIDE)
-                result = tl.dot(a, tl.trans(b), result, input_precision="ieee")
+        if WIDTH > DEPTH:
+            x0, x1, x2 = _load(x, row, depth, PIECES, STRIDE)
+        y0, y1, y2 = _load(y, column, depth, PIECES, STRIDE)
+        result = _product(x0, x1, x2, tl.trans(y0), tl.trans(y1), tl.trans(y2), result, PIECES)
     return result
 
 
@@ -382,10 +411,11 @@ def _forward(
     p_total = tl.zeros([ROWS], dtype=tl.float32)
     p_moment = p_total
     q_highest, q_total, q_moment = p_highest, p_total, p_moment
+    x0, x1, x2 = _load(x, row, tl.arange(0, DEPTH), PIECES, STRIDE)
     first, last = _columns(columns, COLUMNS)
     for start in range(first, last, COLUMNS):
         column = start + tl.arange(0, COLUMNS)
-        c = _similarities(x, y, row, column, PIECES, WIDTH, STRIDE, ROWS, COLUMNS, DEPTH)
+        c = _similarities(x, y, row, column, x0, x1, x2, PIECES, WIDTH, STRIDE, ROWS, COLUMNS, DEPTH)
         kept = _negatives(row, column, columns, row_id, y_ids, LEAVE_OUT)
         value = tl.where(kept, _polynomial(c - p_center, p0, p1, p2, p3, p4, TERMS), -float("inf"))
         p_highest, p_total, p_moment = _add(p_highest, p_total, p_moment, value, c, EXPECTED)
@@ -452,10 +482,11 @@ def _backward(
     if WIDTH > OUT:
         out += tl.program_id(1) * OUT
     result = tl.zeros([ROWS, OUT], dtype=tl.float32)
+    x0, x1, x2 = _load(x, row, tl.arange(0, DEPTH), PIECES, STRIDE)
     first, last = _columns(columns, COLUMNS)
     for start in range(first, last, COLUMNS):
         column = start + tl.arange(0, COLUMNS)
-        c = _similarities(x, y, row, column, PIECES, WIDTH, STRIDE, ROWS, COLUMNS, DEPTH)
+        c = _similarities(x, y, row, column, x0, x1, x2, PIECES, WIDTH, STRIDE, ROWS, COLUMNS, DEPTH)
         value = _polynomial(c - p_center, p0, p1, p2, p3, p4, TERMS)
         derivative = _derivative(value, p_total, p_gradient, y_totals, y_gradients, column, columns, AS_ANCHOR, AS_KEY)
         weight = derivative * _polynomial(c - p_center, dp0, dp1, dp2, dp3, 0.0, SLOPE_TERMS)
@@ -468,12 +499,9 @@ def _backward(
         # Mask after the products, as weights of masked pairs and of anchors without negatives can be infinite.
         weight = tl.where(_negatives(row, column, columns, row_id, y_ids, LEAVE_OUT), weight, 0.0)
         # Tensor cores truncate sums, so that an error of one sign would grow with the number of columns.
-        part = tl.zeros([ROWS, OUT], dtype=tl.float32)
-        for order in tl.static_range(PIECES - 1, -1, -1):
-            for piece in tl.static_range(order + 1):
-                values = _load(y, column, out, order - piece, PIECES, STRIDE)
-                part = tl.dot(_piece(weight, piece, y.dtype.element_ty), values, part, input_precision="ieee")
-        result += part
+        y0, y1, y2 = _load(y, column, out, PIECES, STRIDE)
+        w0, w1, w2 = _split(weight, y.dtype.element_ty)
+        result += _product(w0, w1, w2, y0, y1, y2, tl.zeros([ROWS, OUT], dtype=tl.float32), PIECES)
     into += tl.program_id(2).to(tl.int64) * rows * WIDTH
     place = row.to(tl.int64)[:, None] * WIDTH + out[None, :]
     mask = inside[:, None] & (out < WIDTH)[None, :]
