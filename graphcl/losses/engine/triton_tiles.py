@@ -82,7 +82,7 @@ BACKWARD = {
 # For rows of at most `WIDEST` columns on chips with 227 KB: the block of rows stays in shared memory.
 LARGE_FORWARD = {
     1: blocks(128, 128, 128, warps=8, stages=3),
-    2: blocks(128, 128, 128, warps=8),
+    2: blocks(128, 64, 128, warps=8, stages=3),
     3: blocks(128, 64, 128, warps=8),
 }
 LARGE_BACKWARD = {
@@ -198,7 +198,14 @@ def backward(sums: Sums, totals: list[Tensor], upstream: list[Tensor], wanted: l
                 constants |= {"SLOPE_TERMS": _terms(slopes), "AS_ANCHOR": as_anchor, "AS_KEY": as_key}
                 with torch.cuda.device_of(x):
                     _backward[grids[number]](
-                        *tensors, *of_rows, *of_columns, into, *scalars, *_padded(slopes, 4), OUT=launch.out, **constants
+                        *tensors,
+                        *of_rows,
+                        *of_columns,
+                        into,
+                        *scalars,
+                        *_padded(slopes, 4),
+                        OUT=launch.out,
+                        **constants,
                     )
     return [None if each is None else each.sum(dim=0) for each in gradients]
 
@@ -283,7 +290,7 @@ def _polynomial(
 def _load(
     rows: tl.tensor, row: tl.tensor, depth: tl.tensor, PIECES: tl.constexpr, STRIDE: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:  # fmt: skip
-    """Return the pieces of the rows `row` at the coordinates `depth`; beyond `PIECES`, repetitions that are not used."""
+    """Return three pieces of the rows `row` at the coordinates `depth`; beyond `PIECES`, they are not used."""
     place = rows + row.to(tl.int64)[:, None] * (PIECES * STRIDE) + depth[None, :]
     first = tl.load(place)
     second, third = first, first
