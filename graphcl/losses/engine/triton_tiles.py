@@ -473,10 +473,7 @@ def _backward(
     row_id = row
     if LEAVE_OUT == 2:
         row_id = tl.load(x_ids + row, mask=inside, other=0)
-    p_total = row
-    p_gradient = row
-    q_total = row
-    q_gradient = row
+    p_total, p_gradient, q_total, q_gradient = row, row, row, row
     if AS_ANCHOR:
         p_total = tl.load(x_totals + row, mask=inside, other=0.0)
         p_gradient = tl.load(x_gradients + row, mask=inside, other=0.0)
