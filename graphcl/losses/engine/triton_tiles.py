@@ -347,6 +347,14 @@ def _similarities(
 
 
 @jit
+def _ids(ids: tl.tensor, row: tl.tensor, rows: tl.tensor, LEAVE_OUT: tl.constexpr) -> tl.tensor:
+    result = row
+    if LEAVE_OUT == 2:
+        result = tl.load(ids + row, mask=row < rows, other=0)
+    return result
+
+
+@jit
 def _negatives(
     row: tl.tensor, column: tl.tensor, columns: tl.tensor, row_id: tl.tensor, column_ids: tl.tensor,
     LEAVE_OUT: tl.constexpr,
@@ -356,7 +364,7 @@ def _negatives(
     if LEAVE_OUT == 1:
         kept = kept & (row[:, None] != column[None, :])
     if LEAVE_OUT == 2:
-        column_id = tl.load(column_ids + column, mask=column < columns, other=0)
+        column_id = _ids(column_ids, column, columns, LEAVE_OUT)
         kept = kept & (row_id[:, None] != column_id[None, :])
     return kept
 
@@ -411,9 +419,7 @@ def _forward(
     """
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = row < rows
-    row_id = row
-    if LEAVE_OUT == 2:
-        row_id = tl.load(x_ids + row, mask=inside, other=0)
+    row_id = _ids(x_ids, row, rows, LEAVE_OUT)
     p_highest = tl.full([ROWS], -3.4e38, dtype=tl.float32)  # -inf minus itself would be NaN
     p_total = tl.zeros([ROWS], dtype=tl.float32)
     p_moment = p_total
@@ -470,9 +476,7 @@ def _backward(
     """Add to `into` the gradient with respect to `x` from its comparison with `y`, for `OUT` coordinates."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = row < rows
-    row_id = row
-    if LEAVE_OUT == 2:
-        row_id = tl.load(x_ids + row, mask=inside, other=0)
+    row_id = _ids(x_ids, row, rows, LEAVE_OUT)
     p_total, p_gradient, q_total, q_gradient = row, row, row, row
     if AS_ANCHOR:
         p_total = tl.load(x_totals + row, mask=inside, other=0.0)
