@@ -131,10 +131,11 @@ def _pairs(layout: Layout, graphs: Tensor | None) -> tuple[Tensor, Tensor, Tenso
     is_new &= counted
     edges_before, pairs_before = pointers(counted), pointers(is_new)
     of_graphs = pick(pairs_before, torch.searchsorted(key, layout.ptr * n))
-    *_, num_pairs, num_edges = read = torch.cat([of_graphs, edges_before[-1:]]).cpu()  # both at once
-    start = nonzero(is_new, int(num_pairs), pairs_before)
+    read = torch.cat([of_graphs, edges_before[-1:]]).cpu()  # both at once
+    num_pairs, num_edges = read[-2:].tolist()
+    start = nonzero(is_new, num_pairs, pairs_before)
     if num_edges < entry.numel():
-        entry = pick(entry, nonzero(counted, int(num_edges), edges_before))
+        entry = pick(entry, nonzero(counted, num_edges, edges_before))
     entry = entry if among is None else pick(among, entry)
     end = start.new_full((1,), key.numel())
     return entry, pick(edges_before, torch.cat([start, end])), pick(key, start), read[:-1].diff()
