@@ -81,13 +81,13 @@ BACKWARD = {
 }
 # For rows of at most `WIDEST` columns on chips with 227 KB: the block of rows stays in shared memory.
 LARGE_FORWARD = {
-    1: blocks(128, 128, 128, warps=8, stages=3),
+    1: blocks(128, 64, 128, warps=8, stages=3),
     2: blocks(128, 64, 128, warps=8, stages=3),
     3: blocks(128, 64, 128, warps=8),
 }
 LARGE_BACKWARD = {
-    1: blocks(128, 64, 128, warps=8, stages=3),
-    2: blocks(128, 64, 128, warps=8),
+    1: blocks(64, 128, 128),
+    2: blocks(64, 64, 128),
     3: blocks(128, 64, 128, warps=8),
 }
 
