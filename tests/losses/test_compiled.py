@@ -133,11 +133,12 @@ def test_kernels_fit_and_use_the_tensor_cores(compiled, capability, precision):
 def test_kernels_of_all_widths_and_of_two_exponents_fit(compiled, capability):
     """`hcl` and `adnce` have two exponents, the latter quadratic ones."""
     cases = [("infonce", width) for width in (32, 64, 128, 256, 512)] + [("hcl", 128), ("adnce", 128)]
-    for precision, (loss, width) in product(triton_tiles.FORWARD, cases):
+    for precision, (loss, width) in product(triton_tiles.PIECES, cases):
         check(compiled(capability, precision, width, loss), precision, (capability, precision, width, loss))
 
 
 def test_a_kernel_that_spills_is_refused(compiled, monkeypatch):
-    monkeypatch.setitem(triton_tiles.BACKWARD, 2, triton_tiles.BACKWARD[2] | {"maxnreg": 64})
+    forward, backward = triton_tiles.SMALL[2]
+    monkeypatch.setitem(triton_tiles.SMALL, 2, (forward, backward | {"maxnreg": 64}))
     with pytest.raises(AssertionError, match=r"_backward.*\(64, \d{2,}, "):
         check(compiled(80, "high", 128), "high", (80, "high", 128))

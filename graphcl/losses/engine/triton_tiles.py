@@ -46,8 +46,8 @@ PIECES = {"highest": 3, "high": 2, "medium": 1}
 def blocks(rows: int, columns: int, depth: int, warps: int = 4, stages: int = 2) -> dict[str, Any]:
     """Return the options of a kernel: rows per program, columns per iteration, coordinates per product, and launch."""
     # FP fusion: one instruction and one rounding for a product and a sum. From Triton 3.10 on, it is off by default.
-    launch = {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": True}
-    return {"ROWS": rows, "COLUMNS": columns, "DEPTH": depth, **launch}
+    sizes = {"ROWS": rows, "COLUMNS": columns, "DEPTH": depth}
+    return sizes | {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": True}
 
 
 FORWARD, BACKWARD = 0, 1
@@ -271,10 +271,7 @@ def _similarities(x, y, row, column, x0, x1, x2, PIECES, WIDTH, STRIDE, ROWS, CO
 
 @jit
 def _ids(ids, row, rows, LEAVE_OUT):
-    result = row
-    if LEAVE_OUT == 2:
-        result = tl.load(ids + row, mask=row < rows, other=0)
-    return result
+    return tl.load(ids + row, mask=row < rows, other=0) if LEAVE_OUT == 2 else row
 
 
 @jit
