@@ -27,17 +27,27 @@ LIMITS = {
     ("medium", "_backward"): (200, 16, 49_152),
 }
 LARGE = {
-    ("highest", "_forward"): (168, 0, 197_632),
-    ("highest", "_backward"): (255, 24, 198_656),
-    ("high", "_forward"): (168, 0, 164_864),
-    ("high", "_backward"): (255, 16, 132_608),
-    ("medium", "_forward"): (255, 0, 132_096),
-    ("medium", "_backward"): (255, 16, 99_328),
+    90: {
+        ("highest", "_forward"): (128, 0, 196_608),
+        ("highest", "_backward"): (255, 16, 197_632),
+        ("high", "_forward"): (128, 0, 163_840),
+        ("high", "_backward"): (255, 16, 99_328),
+        ("medium", "_forward"): (128, 0, 81_920),
+        ("medium", "_backward"): (255, 16, 83_456),
+    },
+    100: {
+        ("highest", "_forward"): (176, 0, 147_544),
+        ("highest", "_backward"): (255, 248, 148_584),
+        ("high", "_forward"): (128, 0, 131_112),
+        ("high", "_backward"): (255, 0, 66_616),
+        ("medium", "_forward"): (128, 0, 81_936),
+        ("medium", "_backward"): (255, 256, 116_256),
+    },
 }
 FLOAT32 = {"_forward": (255, 16, 16_384), "_backward": (255, 16, 24_576)}
 """Precision and kernel -> most registers and bytes of spills per thread, and bytes of shared memory.
 
-`LARGE` is for chips with large blocks, and `FLOAT32` for those without products in bfloat16.
+`LARGE` is for capabilities with large blocks, and `FLOAT32` for those without products in bfloat16.
 """
 
 
@@ -112,7 +122,7 @@ def check(kernels, precision, where):
     """Assert that resources are within the limits, that FP fusion is on, and that products use tensor cores."""
     assert {name for name, _ in kernels} == {"_forward", "_backward"}
     for name, kernel in kernels:
-        limits = LARGE if where[0] in (90, 100) and where[2] <= triton_tiles.WIDEST else LIMITS
+        limits = LARGE.get(where[0], LIMITS) if where[2] <= triton_tiles.WIDEST else LIMITS
         used, most = resources(kernel), FLOAT32[name] if where[0] < 80 else limits[precision, name]
         assert all(one <= limit for one, limit in zip(used, most, strict=True)), (name, where, used)
         assert kernel.metadata.enable_fp_fusion
