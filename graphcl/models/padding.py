@@ -86,8 +86,9 @@ class _PaddedNorm(torch.autograd.Function):
             nn.functional.pad(each[None], (0, 0, 0, 1), value=value)
             for each, value in zip(of_all, (0.0, eps**-0.5), strict=True)
         )
+        counts = padding.counts.to(norm.running_mean.dtype)
         mean, inverse = torch.batch_norm_gather_stats_with_counts(
-            rows, means, inverses, norm.running_mean, norm.running_var, norm.momentum, eps, padding.counts
+            rows, means, inverses, norm.running_mean, norm.running_var, norm.momentum, eps, counts
         )
         ctx.save_for_backward(rows, mean, inverse, weight, padding.kept, padding.counts)
         return torch.batch_norm_elemt(rows, weight, bias, mean, inverse, eps)
