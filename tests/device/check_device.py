@@ -352,6 +352,22 @@ def test_padding_keeps_the_variance_of_a_column_far_from_zero():
     torch.testing.assert_close(found.cpu(), want, rtol=0.0, atol=0.05)
 
 
+def test_captured_steps_after_an_earlier_state_was_loaded(dataset):
+    found = []
+    for capture in (True, False):
+        method, runs, states = method_of("two_views", dataset, "cuda").double(), [], []
+
+        def reload(epoch, runs=runs, states=states):
+            states.append(copy.deepcopy(runs[0].state_dict()))
+            if len(states) == 2:
+                runs[0].load_state_dict(states[0])
+
+        loader = make_loader(in_float64(dataset), 24, device="cuda")
+        given = {"epochs": 3, "optimizer": "sgd", "lr": 1e-3, "capture": capture, "on_step": runs.append}
+        found.append(losses_of(train(method, loader, "identity", "identity", callbacks=[reload], **given)))
+    close(*found, rtol=1e-6)
+
+
 class _OwnEncoder(torch.nn.Module):
     out_channels = 4
 
