@@ -150,11 +150,12 @@ class Live(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
         for each in tree_leaves(result):
-            if isinstance(each, torch.Tensor) and (key := (storage := each.untyped_storage())._cdata) not in self.storages:
-                self.storages.add(key)
-                self.bytes += (size := storage.nbytes())
+            storage = each.untyped_storage() if isinstance(each, torch.Tensor) else None
+            if storage is not None and storage._cdata not in self.storages:
+                self.storages.add(storage._cdata)
+                self.bytes += storage.nbytes()
                 self.peak = max(self.peak, self.bytes)
-                weakref.finalize(storage, self._free, key, size)
+                weakref.finalize(storage, self._free, storage._cdata, storage.nbytes())
         return result
 
     def _free(self, key, size):
