@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import chi2_contingency
-from torch_geometric.data import InMemoryDataset
+from torch_geometric.data import Batch, InMemoryDataset
 
 from graphcl import ContrastiveModel, GraphCL, Loss, embed, load_dataset, make_loader, svm, train
 from graphcl.augment import Compose, Decision, OneOf, apply_decision
 from graphcl.config import make_config
 from graphcl.datasets import preparation
 from graphcl.datasets.synthetic import synthetic_pairs
+from graphcl.errors import InputError
 from graphcl.experiment.finetune import finetune, with_outputs
 from graphcl.experiment.run_config import run as run_all
 from graphcl.graphs.compact import Compact
@@ -204,6 +205,52 @@ def trained(dataset, device, name="two_views", view=None, batch=24, encoder="gin
 def test_a_method_trains_as_on_the_cpu(name, dataset):
     data = load_dataset("sbm-400", nodes=True) if methods.facts(name).get("rows") == "nodes" else dataset
     close(*(trained(data, device, name, batch=48) for device in ("cuda", "cpu")), name)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"optimizer": "adam", "schedule": "cosine", "warmup": 0.5},
+        {"clip_norm": 0.1, "encoder": "gine", "view": "random4"},
+        {"name": "byol"},
+    ],
+    ids=str,
+)
+def test_captured_steps_equal_the_others(options, dataset):
+    one, two = (trained(dataset, "cuda", batch=20, epochs=4, capture=each, **options) for each in (True, False))
+    if "optimizer" in options:  # a gradient that cancels to zero is a whole step of Adam
+        one, two = {"loss": one["loss"]}, {"loss": two["loss"]}
+    close(one, {key: each.cpu() for key, each in two.items()})
+
+
+def test_a_batch_that_outgrows_the_capture_makes_a_larger_one(dataset):
+    sizes = [each.num_nodes for each in dataset]
+    order = sorted(range(48), key=sizes.__getitem__)
+    batches = [
+        Batch.from_data_list([dataset[each] for each in order[start : start + 8]]) for start in (0, 0, 40, 40, 0)
+    ]
+    found = []
+    for capture in (True, False):
+        method = method_of("two_views", dataset, "cuda")
+        given = {"epochs": 1, "optimizer": "sgd", "lr": 1e-3, "generator": seeded("cuda"), "capture": capture}
+        train(method, batches, "feature_mask", "feature_mask", **given)
+        found.append({key: each.cpu() for key, each in method.state_dict().items()})
+    assert batches[2].num_edges > batches[0].num_edges * 9 // 8 + 64
+    close(*found)
+
+
+def test_captured_steps_in_bfloat16(dataset):
+    one, two = (trained(dataset, "cuda", batch=20, epochs=4, amp=True, capture=each) for each in (True, False))
+    torch.testing.assert_close(one["loss"], two["loss"], rtol=0.05, atol=0.05)
+
+
+def test_what_cannot_be_captured_is_refused(dataset):
+    for options in ({"name": "moco"}, {"micro_batch": 4}, {"non_finite": "skip"}):
+        with pytest.raises(InputError, match="`capture` does not fit"):
+            trained(dataset, "cuda", capture=True, **options)
+    with pytest.raises(InputError, match="needs a CUDA device"):
+        trained(dataset, "cpu", capture=True)
 
 
 def test_pairs_of_a_group_train_as_on_the_cpu():
