@@ -256,7 +256,7 @@ def test_supcon_takes_several_targets_of_a_query():
     for each in (*sets["q"], *sets["t"]):
         del each.project
     pairs = [(f"q{i - i % 2}", f"t{i}") for i in range(N)]
-    model = GraphCL(towers="separate", loss="supcon", epochs=20, batch_size=16)
+    model = GraphCL(towers="separate", loss="supcon", epochs=20, batch_size=16, lr=0.003)
     model.fit(sets["q"], pairs=pairs, targets=sets["t"])
     h, other = (
         torch.nn.functional.normalize(torch.as_tensor(model.transform(sets[kind], role=role)))
