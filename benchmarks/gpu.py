@@ -23,6 +23,8 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from functools import cache
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -64,6 +66,7 @@ PREDICTED = {**RECIPE, "operations": "operations", "launches": "kernels", **{gpu
 CHECKED = {**RECIPE, "step_ms": "step ms", "graphs_per_s": "graphs/s", "model": "model, ms", "inside": "inside"}
 
 
+@cache
 def data_for(name: str, batch: int, quick: bool = False) -> Any:
     """Return the graphs of an epoch: as many as the real set has, but at least eight batches."""
     return generate(name, 64 if quick else max(SHAPES[name].num_graphs, 8 * batch))
@@ -115,8 +118,8 @@ def predicted() -> str:
     )
 
 
-def check_model(device: torch.device, quick: bool) -> list[dict[str, Any]]:
-    """Return the measured step of each recipe, and whether it is between the model's bounds."""
+def check_model(device: torch.device, quick: bool) -> Iterator[dict[str, Any]]:
+    """Yield the measured step of each recipe, and whether it is between the model's bounds."""
     rows = json.loads(COUNTS.read_text())
     name = torch.cuda.get_device_name() if device.type == "cuda" else ""
     gpu = next((gpu for gpu in floor.GPUS if gpu in name), None)
@@ -128,7 +131,7 @@ def check_model(device: torch.device, quick: bool) -> list[dict[str, Any]]:
         if gpu:
             least, most = floor.step_bounds(row, gpu)
             row |= {"model": model(row, gpu), "inside": "yes" if least <= row["step_ms"] <= most else "no"}
-    return [row for row in rows if "step_ms" in row]
+        yield row
 
 
 def device_events(run: Ours, limit: int, steps: int, device: torch.device) -> dict[str, float]:
@@ -164,7 +167,7 @@ def peak_mb(run: Ours, limit: int) -> float:
 def measure(name: str, batch_size: int, device: torch.device, quick: bool) -> dict[str, Any]:
     """Return one row of each table."""
     data, epochs, on_cuda = data_for(name, batch_size, quick), 1 if quick else 5, device.type == "cuda"
-    limit, size = min(len(data), max(4096, 4 * batch_size)), min(batch_size, len(data))
+    limit, size = min(len(data), max(2048, 2 * batch_size)), min(batch_size, len(data))
     run = Ours(data, batch_size, device)
     row: dict[str, Any] = {"set": name, "batch": batch_size}
     row["graphs_per_s"] = round(len(data) / run.epoch_seconds(epochs))
@@ -175,7 +178,7 @@ def measure(name: str, batch_size: int, device: torch.device, quick: bool) -> di
     pyg = PyGPipeline(data, batch_size, device=str(device))
     pyg.epoch(size)
     row["pyg"] = round(limit / timed(lambda: pyg.epoch(limit), device))
-    found = stages.stages(run, limit, 1 if quick else 3, device)
+    found = stages.stages(run, limit, 1 if quick else 2, device)
     row |= {stage: round(1e3 * size / found[stage]) for stage in SPEED if found.get(stage)}
     row |= {"views_ms": found["batching"] + found["random4"], "milliseconds": found}
     row |= device_events(run, limit, -(-limit // batch_size), device)
@@ -208,34 +211,36 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     device = torch.device("cpu" if given.dry_run else "cuda")
     batch_sizes = given.batch_sizes or ((16, 64) if given.dry_run else BATCH_SIZES)
 
-    found: dict[str, Any] = {"machine": machine(torch.get_num_threads()), "rows": []}
-    found["recipes"] = check_model(device, given.dry_run)
-    print(table(found["recipes"], CHECKED), flush=True)
-    for name, batch_size in product(given.sets.split(","), batch_sizes):
-        found["rows"].append(measure(name, batch_size, device, given.dry_run))
-        print(table(found["rows"][-1:], DEVICE), flush=True)
-    text = "\n\n".join(
-        [
-            "# Benchmark on a GPU" if not given.dry_run else "# Dry run on the CPU: the numbers mean nothing",
-            told(found["machine"]),
-            "## Recipes, against the model",
-            table(found["recipes"], CHECKED),
-            "## Training",
-            table(found["rows"], DEVICE),
-            "## Graphs per second of each stage alone, in thousands",
-            table(
-                [row | {key: row[key] / 1e3 for key in SPEED if key in row} for row in found["rows"]],
-                {**ABOUT, **SPEED},
-            ),
-        ]
-    )
-    name = "dry-run" if given.dry_run else torch.cuda.get_device_name()
-    path = given.out / re.sub(r"[^a-z0-9.]+", "-", name.lower())
+    name = "dry-run" if given.dry_run else re.sub(r"[^a-z0-9.]+", "-", torch.cuda.get_device_name().lower())
     given.out.mkdir(parents=True, exist_ok=True)
-    Path(f"{path}.md").write_text(text + "\n")
-    Path(f"{path}.json").write_text(json.dumps(found, indent=1) + "\n")
-    print("\n" + text)
+    found: dict[str, Any] = {"machine": machine(torch.get_num_threads()), "rows": [], "recipes": []}
+    for name_of_set, batch_size in product(given.sets.split(","), batch_sizes):
+        found["rows"].append(measure(name_of_set, batch_size, device, given.dry_run))
+        write(found, given.out / name, given.dry_run)
+    for row in check_model(device, given.dry_run):
+        found["recipes"].append(row)
+        write(found, given.out / name, given.dry_run)
+    print("\n" + Path(f"{given.out / name}.md").read_text())
     return found
+
+
+def write(found: dict[str, Any], path: Path, dry: bool) -> None:
+    """Write the tables and the JSON file so far."""
+    heading = "# Dry run on the CPU: the numbers mean nothing" if dry else "# Benchmark on a GPU"
+    thousands = [row | {key: row[key] / 1e3 for key in SPEED if key in row} for row in found["rows"]]
+    parts = [
+        heading,
+        told(found["machine"]),
+        "## Graphs per second of training",
+        table(found["rows"], DEVICE),
+        "## Graphs per second of each stage alone, in thousands",
+        table(thousands, {**ABOUT, **SPEED}),
+        "## Recipes, against the model",
+        table(found["recipes"], CHECKED),
+    ]
+    Path(f"{path}.md").write_text("\n\n".join(parts) + "\n")
+    Path(f"{path}.json").write_text(json.dumps(found, indent=1) + "\n")
+    print(f"wrote {len(found['rows'])} rows and {len(found['recipes'])} recipes to {path}.md", flush=True)
 
 
 if __name__ == "__main__":

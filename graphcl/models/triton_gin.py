@@ -39,8 +39,8 @@ except ImportError:  # the module must be importable without Triton
         return function
 
 
-WIDEST_INPUT, WIDEST = 128, 64
-"""Largest width of the input and of the layers; the gradients of wider weights would not fit into registers."""
+WIDEST_INPUT, WIDEST = 128, 32
+"""Largest width of the input and of the layers; wider ones would not fit into registers and shared memory."""
 ROWS = 32
 """Rows of a block: with more, registers spill (see the compiled kernels)."""
 PRECISION = {"highest": "ieee", "high": "tf32x3", "medium": "tf32"}
@@ -66,6 +66,7 @@ def fused_sums(
         and graphs.ptr.numel() > 1
         and not torch.is_autocast_enabled(x.device.type)
         and (norms[0].training or not torch.is_grad_enabled())
+        and torch.cuda.get_device_capability(x.device) >= (8, 0)
         and importlib.util.find_spec("triton") is not None
     ):
         return None
@@ -270,7 +271,9 @@ def _add_neighbours(total, x, index, ptr, row, valid, column, WIDTH: tl.constexp
             inside = at < stop
             source = tl.load(index + at, mask=inside, other=0)
             mask = inside[:, None] & (column < WIDTH)[None, :]
-            total += tl.load(x + source[:, None] * WIDTH + column[None, :], mask=mask, other=0.0)
+            # Triton 3.6 does not compile a masked load here.
+            value = tl.load(x + source[:, None] * WIDTH + tl.minimum(column, WIDTH - 1)[None, :])
+            total += tl.where(mask, value, 0.0)
     return total
 
 

@@ -1,9 +1,9 @@
 """Run CUDA paths without a GPU: tensors that say they are on cuda:0 and compute on the CPU.
 
 A `FakeCuda` is a wrapper tensor that holds a CPU tensor. A dispatch mode runs every aten operation on the held tensors,
-so values, autograd, autocast and fused optimisers are real, and equal those of the CPU. `torch.Generator("cuda")` draws
-the numbers of a CPU generator with the same seed. As on CUDA, these raise an error: operations on tensors of both
-devices, generators of the wrong device, `.numpy()`, operations without a CUDA kernel, integer matrix products, and in
+so values, autograd, autocast and fused optimisers are real, and equal those of the CPU. As on CUDA, a generator draws
+other numbers than a CPU generator with the same seed, and these raise an error: operations on tensors of both devices,
+generators of the wrong device, `.numpy()`, operations without a CUDA kernel, integer matrix products, and in
 deterministic mode operations without a deterministic kernel.
 
 `LOG.waits` counts by place when the host waits for the device: `item`, `nonzero`, boolean indices, `repeat_interleave`
@@ -406,10 +406,12 @@ def _run(func, args, kwargs):
             LOG.wait("boolean index")
     if to_cuda:
         inner_kwargs["device"] = CPU
-    unseeded = torch.Tag.nondeterministic_seeded in func.tags and not generators
+    draws = torch.Tag.nondeterministic_seeded in func.tags
     compute = _ONLY_CUDA.get(name, func)
     before = _written(func, inner_args, inner_kwargs) if LOG.tape is not None else []
-    with _draws_from_global() if unseeded else contextlib.nullcontext():
+    with _draws_from_global() if draws and not generators else contextlib.nullcontext():
+        if draws:  # skip a number, so that the others differ from those of a CPU generator with the same seed
+            torch.rand((), generator=generators[0] if generators else None)
         out = compute(*inner_args, **inner_kwargs)
     if LOG.tape is not None:
         LOG.tape.append((compute, inner_args, inner_kwargs, out))
