@@ -56,7 +56,7 @@ class _Normalize(torch.autograd.Function):
         unit, norm = ctx.saved_tensors
         along = None
         if grad is not None:  # in place, as the largest batches are as large as memory
-            along = ((grad * unit).sum(dim=-1, keepdim=True) * unit).sub_(grad).div_(-norm)
+            along = torch.addcmul(grad, (grad * unit).sum(dim=-1, keepdim=True), unit, value=-1).div_(norm)
         if grad_norm is None:
             return along
         return grad_norm * unit if along is None else along + grad_norm * unit
