@@ -1,6 +1,7 @@
-"""Control-flow graphs of functions in wheels of PyPI for x86-64 and aarch64, paired by symbol; for binary_functions.py.
+"""Write functions compiled for two architectures as graphs: python benchmarks/studies/binary_graphs.py FOLDER
 
-`python benchmarks/studies/binary_graphs.py FOLDER` writes them as files for the command line.
+`x86-64.pt` and `aarch64.pt` hold control-flow graphs of functions in wheels of PyPI, `binaries.csv` their pairs by
+symbol. Needs capstone and pyelftools.
 
 A node is a basic block: the instructions from one jump target, or from behind a jump, to the next. Edges are jumps to a
 fixed address in the function, and falls through. Jumps through a table have no edges.
@@ -176,21 +177,21 @@ def keys_of(name, graphs):
 
 
 def as_data(words, kinds, block, edges, columns):
-    """Return a function as a graph: counts of kinds and mnemonics per block, edges in both directions.
+    """Return a function as a graph: log(1 + counts) of kinds and mnemonics per block, edges in both directions.
 
     `columns` maps mnemonics to columns of `x`.
     """
-    x = np.zeros((block[-1] + 1, len(KINDS) + len(MACHINES) * (WORDS + 1)), np.int32)
+    x = np.zeros((block[-1] + 1, len(KINDS) + WORDS + 1), np.float32)
     np.add.at(x, (block, columns[words]), 1)
     for bit in range(len(KINDS)):
         np.add.at(x[:, bit], block, kinds >> bit & 1)
     edges = torch.from_numpy(edges.astype(np.int64))
     both = torch.cat([edges, edges.flip(0)], 1).unique(dim=1)
-    return Data(x=torch.from_numpy(x.clip(max=255).astype(np.uint8)), edge_index=both)
+    return Data(x=torch.from_numpy(x).clamp_(max=255).log1p_(), edge_index=both)
 
 
 def build(cache):
-    """Return all functions as graphs, x86-64 and aarch64 in turn, and the project of each function.
+    """Return the projects of all functions, and the graphs of the functions for each architecture.
 
     Symbols and sequences of mnemonics that occur in two projects are left out.
     """
@@ -205,38 +206,24 @@ def build(cache):
     kept = [
         (project, graphs) for project, name, graphs in found if all(times[key] == 1 for key in keys_of(name, graphs))
     ]
-    columns = []
+    sides = []
     for side, machine in enumerate(MACHINES):
         train = np.concatenate([graphs[side][0] for project, graphs in kept if project in PROJECTS["train"]])
         column = np.full(len(words[machine]), WORDS)  # of rare mnemonics, in one column
         column[[word for word, _ in Counter(train.tolist()).most_common(WORDS)]] = range(min(WORDS, len({*train})))
-        columns.append(len(KINDS) + side * (WORDS + 1) + column)
-    graphs = [as_data(*each, columns[side]) for _, both in kept for side, each in enumerate(both)]
-    return graphs, [project for project, _ in kept]
-
-
-def load(cache):
-    """Return what `build` returns, from the folder `cache` if it is there already."""
-    file = cache / "graphs.pt"
-    if not file.exists():
-        graphs, projects = build(cache)
-        torch.save(([(each.x, each.edge_index) for each in graphs], projects), file)
-    graphs, projects = torch.load(file, weights_only=True)
-    return [Data(x=x, edge_index=edges) for x, edges in graphs], projects
+        sides.append([as_data(*graphs[side], len(KINDS) + column) for _, graphs in kept])
+    return [project for project, _ in kept], sides
 
 
 def write(cache, folder):
     """Write the functions as `x86-64.pt` and `aarch64.pt`, each with its own mnemonics, and `binaries.csv` of pairs."""
-    graphs, projects = load(cache)
+    projects, sides = build(cache)
     part = {project: part for part, some in PROJECTS.items() for project in some}
     ids = [f"{project}-{number}" for number, project in enumerate(projects)]
-    for side, machine in enumerate(MACHINES):
-        first = len(KINDS) + side * (WORDS + 1)
-        columns = torch.tensor([*range(len(KINDS)), *range(first, first + WORDS + 1)])
-        for graph, name, project in zip(graphs[side::2], ids, projects, strict=True):
-            graph.x = graph.x[:, columns].float().log1p()
+    for machine, graphs in zip(MACHINES, sides, strict=True):
+        for graph, name, project in zip(graphs, ids, projects, strict=True):
             graph.id, graph.project, graph.part = name, project, part[project]
-        InMemoryDataset.save(graphs[side::2], folder / f"{machine}.pt")
+        InMemoryDataset.save(graphs, folder / f"{machine}.pt")
     write_pairs(folder / "binaries.csv", zip(ids, ids, strict=True))
 
 

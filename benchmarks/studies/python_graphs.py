@@ -1,7 +1,7 @@
 """Write functions of Python packages as graphs, with tables of pairs: python benchmarks/studies/python_graphs.py FOLDER
 
-`old.pt`, `new.pt` and `releases.csv` hold the syntax trees of two releases, paired by qualified name; see
-also python_functions.py. `source.pt`, `bytecode.pt` and `bytecode.csv` hold trees and bytecode of one release.
+`old.pt`, `new.pt` and `releases.csv` hold the syntax trees of two releases, paired by qualified name; `source.pt`,
+`bytecode.pt` and `bytecode.csv` trees and bytecode of one release.
 
 A node is a node of the syntax tree, without docstrings, annotations and identifiers. Its label is its type: operators
 and comparisons are nodes of their own, constants have the type of their value.

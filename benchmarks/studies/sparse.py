@@ -1,21 +1,29 @@
 """Train weights of WL patterns to find functions in another release: python benchmarks/studies/sparse.py
 
-The search is that of `python_functions.py`, with more packages: old syntax trees in the new release of their package.
-Settings are chosen on the validation packages. Finished lines of OUT/results.jsonl are not measured again.
+The search is that of `docs/studies/python_functions.md`, with more packages: old syntax trees in the new release of
+their package. Settings are chosen on the validation packages. Finished lines of OUT/results.jsonl are not measured
+again.
 """
 
 import copy
 from functools import cache, partial
 from itertools import groupby, product
+from pathlib import Path
 
 import numpy as np
 import torch
-from python_functions import by_cosine, kernel, new_model, pooled, run, trained
-from python_graphs import PACKAGES
+from python_graphs import PACKAGES, load
 from scipy.sparse import csr_array, diags
-from study import add_line, finished_lines, markdown, write_tables
+from study import add_line, finished_lines, markdown, options, write_tables
+from torch.nn.functional import normalize
 
-from graphcl.losses import infonce
+from graphcl import GIN, ContrastiveModel, Identity, ResidentLoader, TwoViews, embed, train
+from graphcl.evaluate.ranking import cosines, rank_by
+from graphcl.graphs.wl import histogram, refine
+from graphcl.loaders.pairs import EpochPairs
+from graphcl.losses import Loss, infonce
+from graphcl.models.deep_sets import DeepSets
+from graphcl.references import wl
 from graphcl.references.statistics import bag_of_labels
 from graphcl.sparse.encoder import WLSparse
 from graphcl.sparse.rows import SparseRows
@@ -39,9 +47,71 @@ IDF, NORM, MIX = (0.25, 0.5, 1.0), (1.0, 0.9, 0.8), (0.0, 0.1, 0.2, 0.3, 0.5, 1.
 """Exponents of the inverse document frequency and of a candidate's norm; weights of the dense cosines in a hybrid."""
 DEPTHS, CURVE = (1, 2, 3, 4), (1, 2, 4)
 """Depths of the kernels, and numbers of training packages."""
-MODEL_EPOCHS = {"bag": 10, "gin": 6}
-"""Epochs of the dense encoders; the best one is chosen on the validation packages."""
+MODELS = {"bag": (10, 0.1), "gin": (6, 0.05)}
+"""Epochs, of which the best one is chosen on the validation packages, and temperatures of the dense encoders."""
+PAIRS, MODEL_RATE = 256, 3e-3
+"""Pairs in a batch and learning rate of the dense encoders."""
 FIGURES, LEARNED = {"mrr": "MRR", "recall_at_1": "recall@1"}, "learned weights"
+
+
+class Part:
+    """The graphs of a part of the packages, in the order of `loader`, and the score of a search in it."""
+
+    def __init__(self, graphs, rows, part):
+        self.names = [name for each in PACKAGES.values() for name in each]
+        numbers = torch.tensor([self.names.index(name) for name in PACKAGES[part]])
+        ids = torch.isin(rows[0], numbers).nonzero().flatten()
+        self.graphs, (self.package, self.group, self.release) = [graphs[i] for i in ids.tolist()], rows[:, ids]
+        self.loader = ResidentLoader(self.graphs, 256)
+
+    def score(self, similarity):
+        """Return the figures of each query in percent: an old tree in the new release of its package."""
+        found = []
+        for package in self.package.unique():
+            old, new = ((self.package == package) & (self.release == each) for each in (0, 1))
+            found.append(rank_by(similarity, self.group, old.nonzero().flatten(), new.nonzero().flatten()).values)
+        return {name: 100 * torch.cat([each[name] for each in found]).numpy() for name in FIGURES}
+
+
+def by_cosine(rows):
+    """Return the similarity of embeddings."""
+    return cosines(normalize(rows.double(), dim=1))
+
+
+def pooled(part, model):
+    """Return the similarity of a model's embeddings."""
+    return by_cosine(embed(model, part.loader)[0])
+
+
+def subtree(part, depth):
+    """Return the similarity of the WL subtree kernel."""
+    batch = part.loader.batch(torch.arange(n := len(part.graphs)))
+    found = refine(batch.x.argmax(1).numpy(), batch.edge_index.numpy(), depth)
+    return wl.kernel([histogram(each, batch.batch.numpy()) for each in found], np.arange(n)).similarity(depth, [])
+
+
+def new_model(part, kind, seed):
+    """Return an untrained model."""
+    torch.manual_seed(seed)
+    width = part.graphs[0].num_features
+    return ContrastiveModel(DeepSets(width) if kind == "bag" else GIN(width, 64, readout="log_sum"), projection=128)
+
+
+def trained(parts, kind, seed):
+    """Return a model trained on pairs: of its epochs, the best in the validation part."""
+    part, valid = parts["train"], parts["validation"]
+    model, best, (epochs, temperature) = new_model(part, kind, seed), [-1.0, None], MODELS[kind]
+    sampler = EpochPairs(part.group, PAIRS, True, torch.Generator().manual_seed(seed))
+
+    def check(_):
+        found = score(valid, partial(pooled, model=model))
+        best[:] = max(best, [found, copy.deepcopy(model.state_dict())], key=lambda each: each[0])
+
+    method = TwoViews(model, Loss("infonce", temperature=temperature))
+    loader = ResidentLoader(part.graphs, batch_sampler=sampler)
+    train(method, loader, Identity(), Identity(), epochs=epochs, lr=MODEL_RATE, callbacks=[check])
+    model.load_state_dict(best[1])
+    return model
 
 
 @torch.no_grad()
@@ -82,7 +152,7 @@ def tuned(part, depth, idf, norm):
 def without_training():
     """Yield row, setting and the function from a part to the similarity, of all rows without an encoder."""
     yield "bag of labels", "log", lambda part: by_cosine(bag_of_labels(part.loader).double().log1p())
-    yield from (("WL", f"depth {each}", partial(kernel, depth=each, assignment=False, weigh=False)) for each in DEPTHS)
+    yield from (("WL", f"depth {each}", partial(subtree, depth=each)) for each in DEPTHS)
     for row, columns in (("WL, log counts", "log_counts"), ("WL-OA", "unary")):
         yield from ((row, f"depth {each}", partial(columns_only, depth=each, columns=columns)) for each in DEPTHS)
     for row, norms in (("WL-OA, idf", NORM[:1]), ("WL-OA, idf and norm", NORM)):
@@ -149,7 +219,7 @@ def trainings(parts, seed):
     """Yield row, setting and the function from a part to the similarity, of the learned weights, GIN and both."""
     sparse = cache(partial(learned, encoder=weights_of(parts, seed)))
     yield LEARNED, "", sparse
-    dense = cache(partial(pooled, model=trained(parts, "gin", seed, epochs=MODEL_EPOCHS["gin"])))
+    dense = cache(partial(pooled, model=trained(parts, "gin", seed)))
     yield "GIN, pairs", "", dense
     yield from (("hybrid", f"weight {each}", hybrid(dense, sparse, each)) for each in MIX)
 
@@ -157,9 +227,8 @@ def trainings(parts, seed):
 def others(parts, seed):
     """Yield the same for other rows of a seed."""
     for kind, name in (("gin", "GIN"), ("bag", "bag")):
-        model = new_model(kind, parts["train"].graphs[0].num_features, seed)
-        yield f"{name}, untrained", "", partial(pooled, model=model)
-    yield "bag, pairs", "", partial(pooled, model=trained(parts, "bag", seed, epochs=MODEL_EPOCHS["bag"]))
+        yield f"{name}, untrained", "", partial(pooled, model=new_model(parts["train"], kind, seed))
+    yield "bag, pairs", "", partial(pooled, model=trained(parts, "bag", seed))
     for packages in CURVE:
         yield f"{LEARNED}: {packages}", "", partial(learned, encoder=weights_of(parts, seed, packages))
 
@@ -246,5 +315,20 @@ def write(lines, docs):
     )
 
 
+def main():
+    """Fetch and build the trees, measure what is missing, and write the page."""
+    parser = options("sparse")
+    parser.add_argument("--cache", type=Path, default=Path.home() / ".cache/graphcl/python_functions")
+    parser.add_argument("--out", type=Path, default=Path("sweeps/sparse"))
+    parser.add_argument("--seeds", type=int, default=3)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    file = given.out / "results.jsonl"
+    if not given.finished:
+        known = load(given.cache, PACKAGES, "sparse")
+        measure({part: Part(*known, part) for part in PACKAGES}, file, given.seeds)
+    write(finished_lines(file), given.docs)
+
+
 if __name__ == "__main__":
-    run("sparse", PACKAGES, "sparse", measure, write)
+    main()

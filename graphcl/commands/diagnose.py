@@ -80,7 +80,7 @@ def diagnose(settings: Diagnose) -> str:
     from graphcl.diagnose.run import diagnose
     from graphcl.diagnose.text import as_json, markdown
     from graphcl.experiment.build import try_settings
-    from graphcl.experiment.encoder_input import load_with_pairs
+    from graphcl.experiment.encoder_input import load_arguments, load_with_pairs
     from graphcl.experiment.record.run_folder import new_folder
     from graphcl.experiment.scoring import with_usable_evaluation
     from graphcl.report.svg import to_svg
@@ -89,7 +89,7 @@ def diagnose(settings: Diagnose) -> str:
     keep_freed_memory()
     name = f"{Path(settings.dataset).stem}-diagnosis"
     new_folder(settings.out, name, create=False)
-    dataset = load_with_pairs(settings)
+    dataset = load_with_pairs(**load_arguments(settings))
     config: Config = settings.model_copy(update={"features": dataset.features, **_evaluator(settings, dataset)})
     try_settings(config, dataset)
     config = with_usable_evaluation(config, dataset)

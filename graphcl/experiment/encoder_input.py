@@ -27,31 +27,35 @@ def contrasts_nodes(settings: Mapping[str, Any]) -> bool:
 
 
 def load_arguments(config: Config) -> dict[str, Any]:
-    """Return the arguments of `load_dataset` for the data set of a configuration; all are hashable."""
+    """Return the arguments of `load_with_pairs` for the data set of a configuration; all are hashable."""
     keys = {"data_root", "mirror", *Features.model_fields, *TABLE}
     categories = takes_categories(config.encoder["name"])
     lists = config.model_dump(include=keys)
     given = {key: tuple(value) if isinstance(value, list) else value for key, value in lists.items()}
-    return {"source": config.dataset, **given, "categories": categories, "nodes": contrasts_nodes(vars(config))}
+    given |= {"categories": categories, "nodes": contrasts_nodes(vars(config))}
+    pairs = None if config.positives in ("views", "group") else config.positives
+    return {"source": config.dataset, **given, "pairs": pairs, "targets": config.targets, "init": config.init}
 
 
-def load_with_pairs(config: Config) -> GraphDataset:
-    """Load the data set of a configuration, and its pairs and targets if it has them.
+def load_with_pairs(
+    source: str, pairs: str | None = None, targets: str | None = None, init: str | None = None, **given: Any
+) -> GraphDataset:
+    """Load a data set, and its pairs and targets if it has them.
 
-    With `init`, the columns are those that the initial weights expect.
+    Args:
+        source: name or path of the data set.
+        pairs: path of a table of pairs.
+        targets: name or path of the data set of the targets, if not `source`.
+        init: initial weights, see `Config`, which expect certain columns.
+        given: further arguments of `load_dataset`.
     """
-    sources = [load_arguments(config)]
-    if config.targets is not None:
-        sources.append({**sources[0], "source": config.targets})
-    if config.init is None:
-        sets = [load_dataset(**each) for each in sources]
+    sources = [source] if targets is None else [source, targets]
+    if init is None:
+        sets = [load_dataset(each, **given) for each in sources]
     else:
-        description = read_saved(config.init)[0]
-        keys = ("data_root", "mirror", *TABLE)
-        sets = [load_for(description, each["source"], **{key: each[key] for key in keys}) for each in sources]
-    if config.positives in ("views", "group"):
-        return sets[0]
-    return with_pairs(sets[0], config.positives, sets[1] if len(sets) > 1 else None)
+        description, keys = read_saved(init)[0], ("data_root", "mirror", *TABLE)
+        sets = [load_for(description, each, **{key: given[key] for key in keys}) for each in sources]
+    return sets[0] if pairs is None else with_pairs(sets[0], pairs, *sets[1:])
 
 
 def load_for(

@@ -19,7 +19,7 @@ from graphcl.evaluate import FoldScores, Summary, best_row, summarise
 from graphcl.evaluate.needs import is_by_copies, usual
 from graphcl.experiment.build import setup_runtime, try_settings, warn_of_columns
 from graphcl.experiment.context import Clock
-from graphcl.experiment.encoder_input import load_with_pairs
+from graphcl.experiment.encoder_input import load_arguments, load_with_pairs
 from graphcl.experiment.record.output import open_output
 from graphcl.experiment.record.run_folder import name_of, new_folder
 from graphcl.experiment.record.tracking import TRACKERS
@@ -111,7 +111,7 @@ def _load(config: Config, ranks: Ranks) -> GraphDataset:
         print(f"loading {config.dataset} ...", flush=True)
     else:
         ranks.barrier()
-    dataset = load_with_pairs(config)
+    dataset = load_with_pairs(**load_arguments(config))
     if ranks.is_main:
         ranks.barrier()
     return dataset

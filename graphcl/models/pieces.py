@@ -110,16 +110,18 @@ class _RunningStatistics:
     @contextmanager
     def averaged(self) -> Iterator[None]:
         """At the end, set the statistics to the mean of those that the calls of `of_piece` left."""
-        self._pieces: list[list[Tensor]] = []
+        self._sums, self._count = [torch.zeros_like(each, dtype=torch.float64) for each in self._buffers], 0
         yield
-        self._set([torch.stack(each).mean(0, dtype=torch.float64) for each in zip(*self._pieces, strict=True)])
+        self._set([each / self._count for each in self._sums])
 
     @contextmanager
     def of_piece(self) -> Iterator[None]:
         """Start from the statistics before the batch."""
         with self.kept():
             yield
-            self._pieces.append([each.clone() for each in self._buffers])
+            self._count += 1
+            for total, buffer in zip(self._sums, self._buffers, strict=True):
+                total += buffer.detach()
 
     @torch.no_grad()
     def _set(self, values: list[Tensor]) -> None:

@@ -27,6 +27,8 @@ _SETTINGS = (*Config.model_fields, "recipe")
 _NEVER_AXES = ("seeds", "eval", *RUNTIME_SETTINGS)
 """Settings that cannot be axes: `seeds` and `eval` are lists, and the result does not depend on the others."""
 _ENCODER_SETTINGS = ("dataset", *TABLE, *Features.model_fields, "encoder", "eval", "evaluation", "seeds")
+_PAIR_SETTINGS = ("init", "positives", "targets", "towers", "target_encoder")
+_PROJECTOR_SETTINGS = ("projection", "projector", "keep_projector")
 
 
 @dataclass(frozen=True)
@@ -197,8 +199,12 @@ def _config(settings: Mapping[str, Any], chosen: Sequence[Mapping[str, Any]]) ->
 
 def _without_training(config: Config) -> Config:
     """Return `config` with no epochs and all other training settings at their defaults, for the reference rows."""
-    kept = config.model_dump(include={*_ENCODER_SETTINGS, *RUNTIME_SETTINGS} - {"out"})
-    return make_config({**kept, "epochs": 0})
+    names = {*_ENCODER_SETTINGS, *_PAIR_SETTINGS, *RUNTIME_SETTINGS} - {"out"}
+    if config.positives == "group":  # the data set has the groups
+        names.remove("positives")
+    if config.keep_projector or config.towers == "separate":  # embeddings are projections
+        names.update(_PROJECTOR_SETTINGS)
+    return make_config({**config.model_dump(include=names), "epochs": 0})
 
 
 def sections_of(spec: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:

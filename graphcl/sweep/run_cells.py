@@ -18,13 +18,13 @@ import torch
 
 from graphcl.cli.entry_point import warnings_as_lines
 from graphcl.config import Config
-from graphcl.datasets import GraphDataset, load_dataset
+from graphcl.datasets import GraphDataset
 from graphcl.errors import MAX_LINE, InputError, one_line
 from graphcl.evaluate import FoldScores
 from graphcl.evaluate.needs import usual
 from graphcl.experiment.build import setup_runtime, try_settings
 from graphcl.experiment.context import Clock, Context
-from graphcl.experiment.encoder_input import load_arguments
+from graphcl.experiment.encoder_input import load_arguments, load_with_pairs
 from graphcl.experiment.fingerprint import KnownData, file_digests, named_files
 from graphcl.experiment.scoring import is_scored, with_usable_evaluation
 from graphcl.experiment.seed import run_seed
@@ -218,12 +218,12 @@ def _plain(scores: Mapping[Any, Mapping[str, FoldScores]]) -> dict[Any, dict[str
 
 
 def load_scored(**arguments: Any) -> tuple[GraphDataset, dict[str, Any]]:
-    """Load a data set, see `load_dataset`, and return it and its fingerprint.
+    """Load a data set, see `load_with_pairs`, and return it and its fingerprint.
 
     Raises:
         InputError: the data set has neither labels nor groups to score by.
     """
-    dataset = load_dataset(**arguments)
+    dataset = load_with_pairs(**arguments)
     if not dataset.scored and dataset.groups is None:
         raise InputError(f"{dataset.name} has no class labels, so a sweep cannot score it; use graphcl run.")
     return dataset, dataset.fingerprint()

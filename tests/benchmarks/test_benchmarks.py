@@ -21,7 +21,7 @@ from tests.conftest import restored
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SCRIPTS = sorted(path for path in BENCHMARKS.rglob("*.py") if "results" not in path.parts)
 SWEEPS = {"adnce_weights", "batch_size", "leaderboard", "precision", "published", "temperature"}
-EXTRA = dict.fromkeys(("binary_functions", "binary_graphs"), "capstone")
+EXTRA = {"binary_graphs": "capstone"}
 """Script -> package that only it needs."""
 
 

@@ -1,4 +1,4 @@
-"""Build pairs of syntax trees from small wheels, and compare two trees by their nodes."""
+"""Build pairs of syntax trees from small wheels."""
 
 import ast
 import sys
@@ -6,7 +6,6 @@ import zipfile
 from pathlib import Path
 
 import pytest
-import torch
 
 from graphcl import load_dataset
 
@@ -22,7 +21,6 @@ def graphs(monkeypatch):
 
     yield python_graphs
     del sys.modules["python_graphs"]
-    sys.modules.pop("late_interaction", None)
 
 
 def test_a_tree_has_no_names_docstrings_or_annotations(graphs):
@@ -70,27 +68,6 @@ def test_pairs_are_changed_functions_and_candidates_are_the_others(graphs, monke
     assert [1, 4] in siblings  # the arguments and the first statement
     assert [2, 3] in siblings  # the arguments `self` and `values`
     assert [3, 4] not in siblings
-
-
-def test_late_interaction_orders_the_first_candidates(graphs):
-    from late_interaction import late_interaction, reranked, to_candidates
-
-    generator = torch.Generator().manual_seed(0)
-    sizes = torch.tensor([3, 1, 5, 2])
-    nodes = torch.randn(11, 4, dtype=torch.double, generator=generator)
-    ptr = torch.cat([torch.zeros(1, dtype=torch.long), sizes.cumsum(0)])
-    unit = [part / part.norm(dim=1, keepdim=True) for part in nodes.split(sizes.tolist())]
-    best = {(i, j): (one @ two.T).amax(1).mean() for i, one in enumerate(unit) for j, two in enumerate(unit)}
-    table = torch.tensor([[(best[i, j] + best[j, i]) / 2 for j in range(4)] for i in range(4)], dtype=torch.double)
-    torch.testing.assert_close(late_interaction(nodes, ptr, nodes, ptr), table)
-    first = torch.rand(4, 4, dtype=torch.double, generator=generator)
-    scores = reranked(lambda q, c: first[q][:, c].clone(), to_candidates(nodes, ptr), most=2)(
-        torch.arange(4), torch.arange(4)
-    )
-    for query in range(4):
-        others = [i for i in first[query].argsort(descending=True).tolist() if i != query]
-        expected = sorted(others[:2], key=lambda i: -table[query, i]) + others[2:]
-        assert [i for i in scores[query].argsort(descending=True).tolist() if i != query] == expected
 
 
 def test_bytecode_follows_jumps_and_code_in_constants(graphs):

@@ -22,6 +22,7 @@ from tests.methods.nodes import node_views
 from tests.methods.small import seeded
 from tests.training import helpers
 from tests.training.helpers import equal, figures
+from tests.training.test_micro_batch import joined
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-10}
 GRAPHS = with_groups(load_dataset(small_graphs(32)), [number % 16 for number in range(32)])
@@ -151,9 +152,28 @@ def pieces_as_ranks(frozen):
     torch.testing.assert_close(together.state_dict(), single.state_dict(), rtol=1e-4, atol=1e-6)
 
 
+class Joined(TwoViews):
+    """Contrasts lazy views after their pieces are drawn once and joined."""
+
+    def forward(self, view1, view2, **given):
+        self.model.micro_batch = None
+        return super().forward(joined(view1), joined(view2), **given)
+
+
+def pieces_of_random_views():
+    """On each rank, the gradient of pieces that are drawn again is that of the same views in one piece."""
+    settings = {"micro_batch": 3, "frozen_bn": True, "optimizer": "sgd", "deterministic": True}
+    pieces, history = trained(settings)
+    whole, found = trained(settings, make=lambda *given: Joined(given[2], "infonce"))
+    assert [each.loss for each in found] == pytest.approx([each.loss for each in history], rel=1e-5)
+    torch.testing.assert_close(pieces.state_dict(), whole.state_dict(), rtol=1e-4, atol=1e-6)
+    assert_equal_on_all_ranks(pieces)
+
+
 CHECKS = {
     "pieces": partial(pieces_as_ranks, True),
     "pieces_with_batchnorm": partial(pieces_as_ranks, False),
+    "pieces_of_random_views": pieces_of_random_views,
     "memory_bank": partial(resumes, {"loss": "instance_nce", "method": {"name": "memory_bank", "warmup": 1}}, 1),
     "pairs": partial(resumes, {"positives": "group", "method": "moco", "batch_size": 8}, 2),
     "sync_batchnorm": partial(resumes, {"sync_batchnorm": True}, 1),
@@ -167,4 +187,7 @@ CHECKS = {
     "nodes_as_one_process": nodes_as_one_process,
     "nodes_resume": partial(resumes, NODES, 2),
 }
-ON_FOUR = ["sync_batchnorm", "within_epoch", "all_reduce", "skip", "nodes_tiled", "a_remainder_of_nodes_is_omitted"]
+ON_FOUR = [
+    "pieces_of_random_views", "sync_batchnorm", "within_epoch", "all_reduce", "skip", "nodes_tiled",
+    "a_remainder_of_nodes_is_omitted",
+]  # fmt: skip

@@ -1,6 +1,7 @@
 """Test runs on listed pairs: files, roles, towers, mining, places, initial weights and more epochs."""
 
 import csv
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from graphcl.experiment.parts import grouped_parts, run_parts, training_graphs
 from graphcl.experiment.run_config import run
 from graphcl.experiment.scoring import calibrated
 from graphcl.models.towers import Tower
+from graphcl.sweep import make_plan, sweep
 from tests.datasets.graphs import one_line
 from tests.experiment.test_resume import Killed, after_epoch, killed_in_a_line
 
@@ -67,6 +69,26 @@ def test_two_towers_are_trained_scored_saved_and_resumed(files, tmp_path, capsys
     assert "| trained encoder |" in (found.folder / "card.md").read_text()
     again = run(config.model_copy(update={"resume": True}))
     assert again.scores == found.scores
+
+
+def test_a_sweep_scores_listed_pairs_as_runs_do(files, tmp_path):
+    given = {**files, "towers": "separate", "eval": ["retrieval"], "seeds": [0], "epochs": 2, "batch_size": 8}
+    given |= {"projection": 16, "lr": 0.003}
+    pairs = Path(files["positives"])
+    shorter = pairs.with_name("shorter.csv")
+    shorter.write_text("".join(pairs.read_text().splitlines(keepends=True)[:-8]))
+    axes = {"hard_negatives": [0, 1], "positives": [str(pairs), str(shorter)]}
+    plan = make_plan({"settings": given, "axes": axes})
+    with ThreadPoolExecutor(1) as pool:
+        found = sweep(plan, tmp_path / "sweep", executor=pool)
+    assert not found.failed
+    config = settings(files, tmp_path, hard_negatives=1, projection=16, lr=0.003)
+    expected = run(config).scores["retrieval"]
+    table = found.tables["retrieval"]
+    ((place, entry),) = [(p, e) for p, e in table.entries.items() if {"1", str(pairs)} <= {*p[0], p[1]}]
+    assert entry.scores[0].accuracy == expected["trained"][0].accuracy
+    assert table.references[place]["untrained"].scores[0].accuracy == expected["untrained"][0].accuracy
+    assert len({each.reference for each in plan.cells}) == 2  # one for each list
 
 
 def test_the_report_of_labelled_queries_maps_the_queries(files, tmp_path, capsys):
@@ -234,7 +256,7 @@ def test_supcon_takes_several_targets_of_a_query():
     for each in (*sets["q"], *sets["t"]):
         del each.project
     pairs = [(f"q{i - i % 2}", f"t{i}") for i in range(N)]
-    model = GraphCL(towers="separate", loss="supcon", epochs=20, batch_size=16)
+    model = GraphCL(towers="separate", loss="supcon", epochs=20, batch_size=16, lr=0.003)
     model.fit(sets["q"], pairs=pairs, targets=sets["t"])
     h, other = (
         torch.nn.functional.normalize(torch.as_tensor(model.transform(sets[kind], role=role)))

@@ -35,7 +35,7 @@ def test_two_encoders_learn_one_space_of_graphs_with_other_columns():
 
     roles, both = ("query", "target"), (queries, targets)
     before = recall()
-    train(TwoViews(model, Loss("infonce", temperature=0.1)), loader, "identity", "identity", epochs=40)
+    train(TwoViews(model, Loss("infonce", temperature=0.1)), loader, "identity", "identity", epochs=40, lr=0.003)
     assert recall() > max(60, before + 20)
 
 

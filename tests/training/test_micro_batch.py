@@ -1,9 +1,12 @@
 """Test training on pieces of a batch: the gradient is that of the whole batch, whatever the encoder draws."""
 
 import copy
+import weakref
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch_geometric.data import Batch
 from torch_geometric.nn import GAT
 
@@ -116,6 +119,63 @@ def test_batch_norm_sees_pieces_as_ranks_do():
             mean = torch.stack([getattr(each, key) for each in others]).mean(0)
             assert torch.allclose(getattr(norm, key), mean, rtol=1e-12)
         assert norm.num_batches_tracked == others[0].num_batches_tracked
+
+
+@pytest.mark.parametrize("first_backward", [True, False])
+def test_gradients_of_several_batches_add_up(first_backward):
+    """Accumulate the gradients of two batches, with the second forward pass before or after the first backward pass."""
+    whole, of = batch(12), model()
+    made = TwoViews(of, Loss("infonce"))
+    of.micro_batch, parts = 2, split(whole, [6, 6])
+    expected = sum(gradient(of, each, each, 2)[0] for each in parts)
+    one = made(parts[0], parts[0]).loss
+    if first_backward:
+        one.backward()
+    two = made(parts[1], parts[1]).loss
+    statistics = [each.clone() for each in of.buffers()]
+    two.backward() if first_backward else (one + two).backward()
+    found = torch.cat([each.grad.flatten() for each in of.parameters()])
+    assert torch.allclose(found, expected, rtol=1e-12, atol=1e-12 * float(expected.abs().max()))
+    assert all(torch.equal(one, other) for one, other in zip(statistics, of.buffers(), strict=True))
+    assert {int(each.num_batches_tracked) for each in of.encoder.norms} == {4}  # two views of two batches
+
+
+class Live(TorchDispatchMode):
+    """Measures the peak of the bytes of all tensors that operations return."""
+
+    def __init__(self):
+        super().__init__()
+        self.storages, self.bytes, self.peak = set(), 0, 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for each in tree_leaves(result):
+            storage = each.untyped_storage() if isinstance(each, torch.Tensor) else None
+            if storage is not None and storage._cdata not in self.storages:
+                self.storages.add(storage._cdata)
+                self.bytes += storage.nbytes()
+                self.peak = max(self.peak, self.bytes)
+                weakref.finalize(storage, self._free, storage._cdata, storage.nbytes())
+        return result
+
+    def _free(self, key, size):
+        self.storages.remove(key)
+        self.bytes -= size
+
+
+def peak_bytes(count, projection):
+    torch.manual_seed(0)
+    of = ContrastiveModel(GIN(4, hidden_channels=16, num_layers=2), projection)
+    loader = ResidentLoader(graphs(128) * (count // 128), count)
+    views = NodeDrop(0.2), NodeDrop(0.2)
+    with Live() as found:
+        train(TwoViews(of, Loss("infonce", engine="tiled")), loader, *views, steps=1, micro_batch=128)
+    return found.peak
+
+
+def test_memory_grows_by_the_projections_only():
+    few, many = (peak_bytes(count, 256) for count in (1024, 4096))
+    assert 4 < (many - few) / (3072 * 256 * 4) < 9.5  # rows of projections for each graph
 
 
 def fit(**settings):

@@ -54,7 +54,9 @@ class _Normalize(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, grad_norm: Tensor | None) -> Tensor | None:
         unit, norm = ctx.saved_tensors
-        along = None if grad is None else (grad - (grad * unit).sum(dim=-1, keepdim=True) * unit) / norm
+        along = None
+        if grad is not None:  # in place, as the largest batches are as large as memory
+            along = torch.addcmul(grad, (grad * unit).sum(dim=-1, keepdim=True), unit, value=-1).div_(norm)
         if grad_norm is None:
             return along
         return grad_norm * unit if along is None else along + grad_norm * unit
