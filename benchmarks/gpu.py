@@ -74,7 +74,7 @@ def data_for(name: str, batch: int, quick: bool = False) -> Any:
 
 def count() -> None:
     """Write what a step of each recipe does on the fake device, which must be in place before torch is imported."""
-    from graphcl.losses.engine import tiled, torch_tiles
+    from graphcl.losses.engine import compare, torch_tiles
     from tests.device.fake import LOG
 
     def as_kernels(function: Any) -> Any:
@@ -89,7 +89,7 @@ def count() -> None:
         return counted
 
     tiles = SimpleNamespace(forward=as_kernels(torch_tiles.forward), backward=as_kernels(torch_tiles.backward))
-    tiled.tiles = lambda _: tiles
+    compare.tiles = lambda _: tiles
     data, rows = generate("proteins"), []
     views = [(data._data.x.size(0) / len(data), data._data.edge_index.size(1) / len(data))]
     views.append((0.8 * views[0][0], 0.64 * views[0][1]))  # the fewest that a view of ratio 0.2 has
