@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +22,7 @@ from graphcl import (
 )
 from graphcl.config import make_config, read_config
 from graphcl.experiment.build import make_augmentations, make_method, make_model
+from graphcl.training.epoch import Epoch
 
 RATIO, TEMPERATURE, LEARNING_RATE = 0.2, 0.2, 0.01
 """Settings of all pipelines."""
@@ -63,10 +65,10 @@ class Ours:
 
     def __init__(
         self, dataset: Any, batch_size: int = 128, device: torch.device | str = "cpu", seed: int = 0,
-        amp: bool = False, recipe: str | None = None,
+        amp: bool = False, recipe: str | None = None, capture: bool = False,
     ) -> None:  # fmt: skip
         torch.manual_seed(seed)
-        self.amp = amp
+        self.amp, self.capture = amp, capture
         self.loader = Loader(dataset, batch_size, device, seed)
         self.size, self.views = (32, 3), (Identity(), random4(RATIO))
         if recipe:
@@ -85,7 +87,14 @@ class Ours:
     def epoch(self, limit: int | None = None) -> int:
         """Train for an epoch, or on about `limit` graphs of it, and return the number of graphs."""
         self.loader.limit = limit
-        given = {"epochs": 1, "lr": LEARNING_RATE, "generator": self.generator, "amp": self.amp}
-        (record,) = train(self.method, self.loader, *self.views, **given)
+        (record,) = self._train(1)
         self.data_share = record.data_seconds / record.seconds
         return self.loader.taken
+
+    def epoch_seconds(self, epochs: int) -> float:
+        """Return the median seconds of an epoch, the first two left out; an epoch ends with a wait for the device."""
+        return statistics.median(record.seconds for record in self._train(2 + epochs)[2:])
+
+    def _train(self, epochs: int) -> list[Epoch]:
+        given = {"lr": LEARNING_RATE, "generator": self.generator, "amp": self.amp, "capture": self.capture}
+        return train(self.method, self.loader, *self.views, epochs=epochs, **given)

@@ -64,14 +64,14 @@ def info_nce(z1: Tensor, z2: Tensor) -> Tensor:
 
 def node_drop(edge_index: Tensor, graph: Tensor, mine: Tensor) -> Tensor:
     """Return the mask of the kept nodes."""
-    return (torch.rand(graph.numel()) >= RATIO) | ~mine[graph]
+    return (torch.rand(graph.numel(), device=graph.device) >= RATIO) | ~mine[graph]
 
 
 def region(edge_index: Tensor, graph: Tensor, mine: Tensor) -> Tensor:
     """Return the mask of nodes within `HOPS` hops of a random node of their graph, or in graphs outside `mine`."""
     sizes = torch.bincount(graph, minlength=mine.numel())
     first = sizes.cumsum(0) - sizes
-    seeds = (first + (torch.rand(mine.numel()) * sizes).long())[mine & (sizes > 0)]
+    seeds = (first + (torch.rand(mine.numel(), device=graph.device) * sizes).long())[mine & (sizes > 0)]
     keep = ~mine[graph]
     keep[k_hop_subgraph(seeds, HOPS, edge_index, num_nodes=graph.numel())[0]] = True
     return keep
@@ -85,8 +85,8 @@ def edge_perturb(edge_index: Tensor, graph: Tensor, mine: Tensor) -> Tensor:
     lost = (old.size(1) - kept.size(1)) // 2
     sizes = torch.bincount(graph, minlength=mine.numel())
     first = sizes.cumsum(0) - sizes
-    where = graph[old[0, torch.randint(old.size(1), (lost,))]] if lost else graph[:0]
-    low, high = first[where] + (torch.rand(2, lost) * sizes[where]).long()
+    where = graph[old[0, torch.randint(old.size(1), (lost,), device=graph.device)]] if lost else graph[:0]
+    low, high = first[where] + (torch.rand(2, lost, device=graph.device) * sizes[where]).long()
     low, high = low[low != high], high[low != high]
     new = torch.stack([torch.cat([low, high]), torch.cat([high, low])])
     changed = coalesce(torch.cat([kept, new], dim=1), num_nodes=graph.numel())
@@ -95,15 +95,15 @@ def edge_perturb(edge_index: Tensor, graph: Tensor, mine: Tensor) -> Tensor:
 
 def attribute_mask(x: Tensor, graph: Tensor, mine: Tensor) -> Tensor:
     """Return the features, some rows replaced by noise."""
-    rows = ((torch.rand(graph.numel()) < RATIO) & mine[graph]).nonzero().flatten()
+    rows = ((torch.rand(graph.numel(), device=x.device) < RATIO) & mine[graph]).nonzero().flatten()
     x = x.clone()
-    x[rows] = 0.5 + 0.5 * torch.randn(rows.numel(), x.size(1))
+    x[rows] = 0.5 + 0.5 * torch.randn(rows.numel(), x.size(1), device=x.device)
     return x
 
 
 def augment(batch: Batch, kind: Tensor | None = None) -> Data:
     """Return a view with one of the four augmentations for each graph: `kind [B]` in 0..3, random by default."""
-    kind = torch.randint(4, (batch.num_graphs,)) if kind is None else kind
+    kind = torch.randint(4, (batch.num_graphs,), device=batch.x.device) if kind is None else kind
     x, edge_index, graph = batch.x, batch.edge_index, batch.batch
     edge_index = edge_perturb(edge_index, graph, kind == 2)
     x = attribute_mask(x, graph, kind == 3)
@@ -117,11 +117,11 @@ def augment(batch: Batch, kind: Tensor | None = None) -> Data:
 class Epochs:
     """The training loop shared by pipelines of PyG's loader."""
 
-    def __init__(self, dataset: Any, batch_size: int = 128, seed: int = 0) -> None:
+    def __init__(self, dataset: Any, batch_size: int = 128, seed: int = 0, device: str = "cpu") -> None:
         torch.manual_seed(seed)
-        self.dataset, self.batch_size = dataset, batch_size
+        self.dataset, self.batch_size, self.device = dataset, batch_size, device
         self.order = torch.randperm(len(dataset)).tolist()
-        self.model = PyGModel(dataset.num_features)
+        self.model = PyGModel(dataset.num_features).to(device)
         self.optimiser = torch.optim.Adam(self.model.parameters(), lr=LEARNING_RATE)
         self.data_share = 0.0
         """Seconds of the last epoch that its steps waited for views."""
@@ -159,4 +159,5 @@ class PyGPipeline(Epochs):
     def views(self, graphs: list[int]) -> Any:
         sampler = torch.utils.data.SubsetRandomSampler(graphs)
         for batch in DataLoader(self.dataset, self.batch_size, sampler=sampler):
+            batch = batch.to(self.device)
             yield batch, augment(batch)

@@ -51,7 +51,7 @@ class Encoder(nn.Module):
         return torch.cat(pools, dim=1)
 
 
-def pygcl_epoch(dataset, as_released):
+def pygcl_epoch(dataset, as_released, batch_size=BATCH, device="cpu"):
     """Return a function that runs one epoch by PyGCL."""
     for name in ("dgl", "torch_scatter", "torch_sparse"):  # PyGCL imports them, but these views call nothing of them
         sys.modules.setdefault(name, MagicMock())
@@ -66,13 +66,14 @@ def pygcl_epoch(dataset, as_released):
         augmentors.EdgeRemoving(pe=RATIO),
     ]
     second = augmentors.RandomChoice(choices, 1)
-    encoder = Encoder(dataset.num_features)
-    contrast = DualBranchContrast(loss=InfoNCE(tau=TEMPERATURE), mode="G2G")
+    encoder = Encoder(dataset.num_features).to(device)
+    contrast = DualBranchContrast(loss=InfoNCE(tau=TEMPERATURE), mode="G2G").to(device)
     optimiser = torch.optim.Adam(encoder.parameters(), lr=LEARNING_RATE)
-    loader = DataLoader(dataset, batch_size=BATCH, shuffle=True)
+    loader = DataLoader(dataset, batch_size=batch_size, shuffle=True)
 
     def epoch():
         for data in loader:
+            data = data.to(device)
             optimiser.zero_grad()
             views = [first(data.x, data.edge_index), second(data.x, data.edge_index)]
             if as_released:
@@ -84,11 +85,11 @@ def pygcl_epoch(dataset, as_released):
     return epoch
 
 
-def our_epoch(dataset):
+def our_epoch(dataset, batch_size=BATCH, device="cpu"):
     """Return a function that runs one epoch by `graphcl.train`."""
-    model = ContrastiveModel(GIN(dataset.num_features, hidden_channels=HIDDEN, num_layers=LAYERS))
+    model = ContrastiveModel(GIN(dataset.num_features, hidden_channels=HIDDEN, num_layers=LAYERS)).to(device)
     method = TwoViews(model, Loss("infonce", temperature=TEMPERATURE))
-    loader = make_loader(dataset, BATCH, shuffle=True)
+    loader = make_loader(dataset, batch_size, shuffle=True, device=device)
     second = OneOf([NodeDrop(RATIO), FeatureMask(RATIO), EdgeDrop(RATIO)])
     return lambda: train(method, loader, "identity", second, epochs=1, lr=LEARNING_RATE)
 
@@ -100,6 +101,8 @@ def main():
     parser.add_argument("--data-root", default="datasets")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--batch-size", type=int, default=BATCH)
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--cpu-seconds", action="store_true", help="measure CPU time, with one thread")
     given = parser.parse_args()
     torch.set_num_threads(1 if given.cpu_seconds else given.threads)
@@ -108,8 +111,9 @@ def main():
     print("| data set | graphcl, s | PyGCL as released | ratio | two passes | ratio |\n|---|---|---|---|---|---|")
     for name in given.datasets:
         dataset = load_dataset(name, given.data_root, given.mirror)
-        epochs = our_epoch(dataset), pygcl_epoch(dataset, True), pygcl_epoch(dataset, False)
-        found = [[timed(epoch) for epoch in epochs] for _ in range(given.repeats + 1)][1:]
+        where = given.batch_size, given.device
+        epochs = our_epoch(dataset, *where), pygcl_epoch(dataset, True, *where), pygcl_epoch(dataset, False, *where)
+        found = [[timed(epoch, given.device) for epoch in epochs] for _ in range(given.repeats + 1)][1:]
         ours, released, two = (statistics.median(each) for each in zip(*found, strict=True))
         print(
             f"| {name} | {ours:.3f} | {released:.3f} | {released / ours:.2f} | {two:.3f} | {two / ours:.2f} |",

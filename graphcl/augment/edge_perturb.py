@@ -11,7 +11,17 @@ from graphcl.augment.decision import Decision
 from graphcl.augment.transform import Augmentation
 from graphcl.graphs import native
 from graphcl.graphs.batching import Layout
-from graphcl.graphs.segment import nonzero, pick, pointers, random_sample, ranges, ratio_count, repeat, sort_pairs
+from graphcl.graphs.segment import (
+    nonzero,
+    pick,
+    pointers,
+    random_sample,
+    ranges,
+    ratio_count,
+    segment_ids,
+    sort_pairs,
+    to_device,
+)
 from graphcl.registry import augmentations
 
 
@@ -79,22 +89,23 @@ class EdgePerturb(Augmentation):
     def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:
         """Return a decision with the drawn edges to remove and, with `add`, their new ends."""
         layout = Layout.of(batch)
-        entry, pair_ptr, low, high, edges = _pairs(layout, graphs)
+        entry, pair_ptr, connected, edges = _pairs(layout, graphs)
         device, k = entry.device, ratio_count(self.ratio, edges)
         removed = random_sample(pointers(edges), k, generator, device)
         keep_edge = torch.ones(layout.num_edges, dtype=torch.bool, device=device)
         if not self.add:
-            ((gone, _),) = _entries(entry, pair_ptr, removed)
+            gone, _, _ = _entries(entry, pair_ptr, removed)
             return Decision(keep_edge=keep_edge.index_fill_(0, gone, False))
 
         nodes = layout.host_nodes
         found = torch.minimum(k, nodes * (nodes - 1) // 2 - edges)
-        pairs = _draw_unconnected(layout, low, high, edges, found, generator)
+        pairs = _draw_unconnected(layout, connected, edges, found, generator)
         # The removed pairs of a graph are in random order, so moving the first found[g] of them is unbiased.
-        moves = ranges(torch.zeros_like(k), k, device) < repeat(found, k, device)
-        moving, staying = nonzero(moves, pairs.numel()), nonzero(~moves, removed.numel() - pairs.numel())
-        (moved, counts), (gone, _) = _entries(entry, pair_ptr, pick(removed, moving), pick(removed, staying))
-        pair = repeat(pairs, counts, size=moved.numel())
+        first = pointers(k)[:-1]
+        moving_first = ranges(torch.cat([first, first + found]), torch.cat([found, k - found]), device)
+        changed, pair, moving = _entries(entry, pair_ptr, pick(removed, moving_first), pairs.numel())
+        moved, gone = changed[:moving], changed[moving:]
+        pair = pick(pairs, pair[:moving])
         ends = torch.stack([pair // layout.num_nodes, pair % layout.num_nodes])
         source, target = pick(layout.edge_index, moved, dim=1)
         return Decision(
@@ -104,101 +115,125 @@ class EdgePerturb(Augmentation):
         )
 
 
-def _pairs(layout: Layout, graphs: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _pairs(layout: Layout, graphs: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the connected pairs of nodes in the given graphs, sorted by lower, then by higher node index.
 
     The results are the indices of all edges except self-loops, sorted by pair, `[K]`; the boundaries of the pairs in
-    them, `[P + 1]`; the lower and the higher node of each pair, `[P]`; and the number of pairs in each graph, `[B]`, on
-    the CPU.
+    them, `[P + 1]`; the pairs as low * N + high, `[P]`; and the number of pairs in each graph, `[B]`, on the CPU.
     """
-    among = None if graphs is None or layout.ptr.is_cuda else layout.edges_of(graphs)
+    n, among = layout.num_nodes, None if graphs is None else layout.edges_of(graphs.cpu())
     if native.takes(layout.edge_index, among):
-        entry, pair_ptr, low, high = native.pairs(layout.edge_index, among, layout.num_nodes)
-        return entry, pair_ptr, low, high, torch.bincount(pick(layout.batch, low), minlength=layout.num_graphs)
-    source, target = layout.edge_index
-    low, high = torch.minimum(source, target), torch.maximum(source, target)
-    order, is_new = sort_pairs(low, high, layout.num_nodes)
-    low, high = pick(low, order), pick(high, order)
-    graph = pick(layout.batch, low)
-    counted = low != high if graphs is None else (low != high) & pick(graphs, graph)
-    edges = torch.zeros_like(layout.nodes).scatter_add_(0, graph, (is_new & counted).long())
-    read = torch.cat([edges, counted.sum()[None]]).cpu()  # both at once
-    edges, kept = read[:-1], nonzero(counted, int(read[-1]))
-    start = nonzero(pick(is_new, kept), int(edges.sum()))
-    first = pick(kept, start)
-    pair_ptr = torch.cat([start, start.new_full((1,), kept.numel())])
-    return pick(order, kept), pair_ptr, pick(low, first), pick(high, first), edges
+        entry, pair_ptr, low, high = native.pairs(layout.edge_index, among, n)
+        return entry, pair_ptr, low * n + high, torch.bincount(pick(layout.batch, low), minlength=layout.num_graphs)
+    source, target = layout.edge_index if among is None else pick(layout.edge_index, among, dim=1)
+    entry, key, is_new = sort_pairs(torch.minimum(source, target), torch.maximum(source, target), n)
+    counted = key % (n + 1) != 0  # no self-loop
+    is_new &= counted
+    edges_before, pairs_before = pointers(counted), pointers(is_new)
+    of_graphs = pick(pairs_before, torch.searchsorted(key, layout.ptr * n))
+    read = torch.cat([of_graphs, edges_before[-1:]]).cpu()  # both at once
+    num_pairs, num_edges = read[-2:].tolist()
+    start = nonzero(is_new, num_pairs, pairs_before)
+    if num_edges < entry.numel():
+        entry = pick(entry, nonzero(counted, num_edges, edges_before))
+    entry = entry if among is None else pick(among, entry)
+    end = start.new_full((1,), key.numel())
+    return entry, pick(edges_before, torch.cat([start, end])), pick(key, start), read[:-1].diff()
 
 
-def _entries(entry: Tensor, pair_ptr: Tensor, *pairs: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Return the edges of each set of pairs, and the number of edges of each pair, `[Q]`.
+def _entries(entry: Tensor, pair_ptr: Tensor, pairs: Tensor, first: int = 0) -> tuple[Tensor, Tensor, int]:
+    """Return the edges of the pairs `[Q]`, the position of the pair of each, and the number of edges of the first ones.
 
-    `entry` and `pair_ptr` are results of `_pairs`; each of `pairs [Q]` holds positions in them.
+    `entry` and `pair_ptr` are results of `_pairs`; `pairs [Q]` holds positions in them.
     """
-    starts = [pick(pair_ptr, each) for each in pairs]
-    counts = [pick(pair_ptr, each + 1) - start for each, start in zip(pairs, starts, strict=True)]
-    sizes = torch.stack([each.sum() for each in counts]).tolist()  # one read for all
-    found = zip(starts, counts, sizes, strict=True)
-    return [(pick(entry, ranges(start, count, size=size)), count) for start, count, size in found]
+    start = pick(pair_ptr, pairs)
+    counts = pick(pair_ptr, pairs + 1) - start
+    before = pointers(counts)
+    of_first, size = torch.stack([before[first], before[-1]]).tolist()  # one read for both
+    pair = segment_ids(counts, size)
+    place = torch.arange(size, device=pair.device) + pick(start - before[:-1], pair)
+    return pick(entry, place), pair, of_first
 
 
 def _draw_unconnected(
-    layout: Layout, low: Tensor, high: Tensor, edges: Tensor, wanted: Tensor, generator: torch.Generator | None
+    layout: Layout, connected: Tensor, edges: Tensor, wanted: Tensor, generator: torch.Generator | None
 ) -> Tensor:
     """Return wanted[g] distinct unconnected pairs drawn from each graph g, as low * N + high.
 
     If a graph has few unconnected pairs, all of them are listed, and the result is sampled from the list. Otherwise
     pairs are drawn independently, and connected and repeated pairs are discarded. In both cases all sets of unconnected
-    pairs are equally likely. `edges` and `wanted [B]` are on the CPU, `low` and `high [P]` those of `_pairs`.
+    pairs are equally likely. `edges` and `wanted [B]` are on the CPU, `connected [P]` is that of `_pairs`.
     """
-    n, device = layout.host_nodes, low.device
-    ptr, possible = pointers(n), n * (n - 1) // 2
-    connected = low * layout.num_nodes + high  # ascending, as `_contains` requires
-    graph = repeat(torch.arange(n.numel()), wanted, device)
+    n, device = layout.host_nodes, connected.device
+    possible, first = n * (n - 1) // 2, pointers(wanted)[:-1]
     few = 4 * (edges + wanted) >= possible
-    pair = torch.empty_like(graph)
+    pair = torch.empty(int(wanted.sum()), dtype=torch.long, device=device)
 
     listed = nonzero(few & (wanted > 0))
     if listed.numel():
-        squares = n[listed] ** 2
-        place, order = ranges(torch.zeros_like(squares), squares, device), repeat(n[listed], squares, device)
-        shift = repeat(ptr[listed], squares, device)
-        u, v = place // order, place % order
-        candidate = (u + shift) * layout.num_nodes + v + shift
-        absent = (u < v) & ~_contains(connected, candidate)
-        absents = (possible - edges)[listed]
-        chosen = random_sample(pointers(absents), wanted[listed], generator, device)
-        slots = nonzero(pick(few.to(device, non_blocking=True), graph), chosen.numel())
-        pair.index_copy_(0, slots, pick(pick(candidate, nonzero(absent, int(absents.sum()))), chosen))
+        absents, own = (possible - edges)[listed], wanted[listed]
+        absent = _list_unconnected(layout, connected, listed, int(absents.sum()))
+        chosen = random_sample(pointers(absents), own, generator, device)
+        pair.index_copy_(0, ranges(first[listed], own, device), pick(absent, chosen))
 
-    left, place, drawn = wanted.masked_fill(few, 0), pointers(wanted)[:-1], [connected]
+    left, place, drawn = wanted.masked_fill(few, 0), first, connected
     while bool((left > 0).any()):
         # Draw more than are left and use the first valid ones, so that one round nearly always suffices.
         tries = torch.where(left > 0, left + left // 2 + 8, 0)
-        graph = repeat(torch.arange(n.numel()), tries, device)
-        ends = torch.rand(2, graph.numel(), generator=generator, dtype=torch.float64, device=device)
-        u, v = (ends * pick(layout.nodes, graph)).long() + pick(layout.ptr, graph)
-        key = torch.minimum(u, v) * layout.num_nodes + torch.maximum(u, v)
-        ascending, order = key.sort(stable=True)
-        fresh = pick(u != v, order)
-        fresh[1:] &= ascending[1:] != ascending[:-1]
-        fresh &= ~_contains(torch.cat(drawn).sort().values if len(drawn) > 1 else connected, ascending)
-        valid = torch.empty_like(fresh).index_copy_(0, order, fresh)
-        before = pointers(valid.long())
-        first, most, slot = (each.to(device, non_blocking=True) for each in (pointers(tries)[:-1], left, place))
-        start = pick(before, first)
-        used = valid & (before[:-1] < pick(start + most, graph))
-        done = torch.zeros_like(layout.nodes).scatter_add_(0, graph, used.long()).cpu()
-        taken = nonzero(used, int(done.sum()))
-        graph, key = pick(graph, taken), pick(key, taken)
-        pair.index_copy_(0, pick(before, taken) + pick(slot - start, graph), key)
+        key, slot, done = _try(layout, drawn, tries, left, place, generator)
+        pair.index_copy_(0, slot, key)
         left, place = left - done, place + done
-        drawn.append(key)
+        if bool((left > 0).any()):
+            drawn = torch.cat([drawn, key]).sort().values
     return pair
+
+
+def _list_unconnected(layout: Layout, connected: Tensor, graphs: Tensor, size: int) -> Tensor:
+    """Return all unconnected pairs `[size]` of the graphs with the given numbers, sorted, as low * N + high."""
+    n, device = layout.host_nodes[graphs], connected.device
+    squares = n**2
+    table = to_device(torch.stack([squares, pointers(squares)[:-1], n, layout.host_starts[graphs]]), device)
+    graph = segment_ids(table[0], int(squares.sum()))
+    before, order, shift = (pick(each, graph) for each in table[1:])
+    place = torch.arange(graph.numel(), device=device) - before
+    u, v = place // order, place % order
+    candidate = (u + shift) * layout.num_nodes + v + shift
+    absent = (u < v) & ~_contains(connected, candidate)
+    return pick(candidate, nonzero(absent, size))
+
+
+def _try(
+    layout: Layout, drawn: Tensor, tries: Tensor, most: Tensor, place: Tensor, generator: torch.Generator | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Draw tries[g] pairs from each graph g, and return the first ones that are valid, at most most[g].
+
+    Valid are pairs of two nodes that do not occur in the sorted `drawn [P]`, once each. The results are the pairs as
+    low * N + high, `[Q]`; their slots, place[g] and on for graph g, `[Q]`; and the numbers of them, `[B]`, on the CPU.
+    """
+    n, bounds = layout.num_nodes, pointers(tries)
+    first, tries = to_device(torch.stack([bounds[:-1], tries]), drawn.device)
+    graph = segment_ids(tries, int(bounds[-1]))
+    ends = torch.rand(2, graph.numel(), generator=generator, dtype=torch.float64, device=drawn.device)
+    u, v = (ends * pick(layout.nodes, graph)).long() + pick(layout.ptr, graph)
+    key = torch.minimum(u, v) * n + torch.maximum(u, v)
+    ascending, order = key.sort(stable=True)
+    fresh = ~_contains(drawn, ascending)
+    fresh &= ascending % (n + 1) != 0  # no self-loop
+    fresh[1:] &= ascending[1:] != ascending[:-1]
+    valid = torch.empty_like(fresh).index_copy_(0, order, fresh)
+    before = pointers(valid)
+    start = pick(before, first)
+    done = torch.minimum((pick(before, first + tries) - start).cpu(), most)
+    part = pointers(done)[:-1]
+    part, slot, counts = to_device(torch.stack([part, place - part, done]), key.device)
+    graph = segment_ids(counts, int(done.sum()))
+    number = torch.arange(graph.numel(), device=key.device)
+    taken = torch.searchsorted(before[1:], number + pick(start - part, graph), right=True)
+    return pick(key, taken), number + pick(slot, graph), done
 
 
 def _contains(ascending: Tensor, values: Tensor) -> Tensor:
     """Return a mask `[K]` of the `values [K]` that occur in the sorted `ascending [P]`."""
     if ascending.numel() == 0:
         return torch.zeros_like(values, dtype=torch.bool)
-    return ascending[torch.searchsorted(ascending, values).clamp(max=ascending.numel() - 1)] == values
+    return pick(ascending, torch.searchsorted(ascending, values).clamp_(max=ascending.numel() - 1)) == values

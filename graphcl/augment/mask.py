@@ -13,7 +13,7 @@ from graphcl.augment.decision import Decision
 from graphcl.augment.transform import Augmentation
 from graphcl.errors import InputError
 from graphcl.graphs.batching import MASK, Layout
-from graphcl.graphs.segment import nonzero, pick, random_subset, ratio_count
+from graphcl.graphs.segment import nonzero, pick, random_subset, ratio_count, to_device
 from graphcl.registry import augmentations
 
 
@@ -58,8 +58,10 @@ class AttributeMask(Augmentation):
         if whole and (self.fill == "mean" or (self.fill == "gaussian" and not x.dtype.is_signed)):
             raise InputError(f"attribute_mask with fill={self.fill!r} needs floating-point `x`, got {x.dtype}.")
         layout = Layout.of(batch)
-        k = ratio_count(self.ratio, layout.nodes)
-        masked = nonzero(random_subset(layout.ptr, k if graphs is None else k * graphs, generator, layout.batch))
+        count = ratio_count(self.ratio, layout.host_nodes)
+        k = to_device(count, x.device)
+        chosen = random_subset(layout.ptr, k if graphs is None else k * graphs, generator, layout.batch)
+        masked = nonzero(chosen, int(count.sum()) if graphs is None else None)
         rows = (masked.numel(), *x.shape[1:])
         if self.fill == "gaussian" and whole:
             features = x.new_full(rows, MASK)

@@ -10,7 +10,7 @@ from graphcl.arguments import Ratio
 from graphcl.augment.decision import Decision
 from graphcl.augment.transform import Augmentation
 from graphcl.graphs.batching import Layout
-from graphcl.graphs.segment import random_subset, ratio_count
+from graphcl.graphs.segment import random_subset, ratio_count, to_device
 from graphcl.registry import augmentations
 
 
@@ -41,7 +41,7 @@ class NodeDrop(Augmentation):
     def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:
         """Return a decision with the drawn nodes to keep."""
         layout = Layout.of(batch)
-        k = ratio_count(self.ratio, layout.nodes)
+        k = to_device(ratio_count(self.ratio, layout.host_nodes), layout.ptr.device)
         return Decision(
             keep_node=~random_subset(layout.ptr, k if graphs is None else k * graphs, generator, layout.batch)
         )

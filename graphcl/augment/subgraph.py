@@ -13,7 +13,7 @@ from graphcl.augment.decision import Decision
 from graphcl.augment.transform import Augmentation
 from graphcl.graphs import native
 from graphcl.graphs.batching import Layout
-from graphcl.graphs.segment import group, nonzero, pick, pointers, ranges, ratio_count, repeat, shuffled
+from graphcl.graphs.segment import group, nonzero, pick, pointers, ratio_count, segment_ids, shuffled, to_device
 from graphcl.registry import augmentations
 
 
@@ -51,29 +51,24 @@ class Subgraph(Augmentation):
 
     def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:
         """Return a decision with the drawn region of nodes to keep."""
-        layout, one_hop = Layout.of(batch), self.growth == "one_hop"
-        removed = ratio_count(self.ratio, layout.nodes)
-        shrinks = removed > 0 if graphs is None else (removed > 0) & graphs
-        if layout.ptr.is_cuda:  # grow in all graphs, as the host would have to wait for the number of those that shrink
-            source, target = layout.edge_index
-            order = shuffled(layout.batch, layout.num_graphs, generator)
-            size, most = layout.nodes - removed, int(layout.host_nodes.max()) - 1
-            keep = _grow(layout.ptr, size, source, target, _travel(source, generator), order, one_hop, most)
-            return Decision(keep_node=keep | ~pick(shrinks, layout.batch))
+        layout = Layout.of(batch)
+        device, removed = layout.ptr.device, ratio_count(self.ratio, layout.host_nodes)
+        shrinks = removed > 0 if graphs is None else (removed > 0) & graphs.cpu()
         chosen = nonzero(shrinks)
-        sizes = layout.nodes[chosen]
+        sizes = layout.host_nodes[chosen]
         # Skip graphs that stay whole, so that growth costs nothing there; renumber the nodes of the others 0, 1, ...
-        nodes = ranges(layout.ptr[chosen], sizes)
-        graph = torch.arange(chosen.numel(), device=nodes.device).repeat_interleave(sizes)
-        number = torch.full((layout.num_nodes,), -1, device=nodes.device)
-        number.index_copy_(0, nodes, torch.arange(nodes.numel(), device=nodes.device))
+        ptr, total = pointers(sizes), int(sizes.sum())
+        shift = layout.host_starts[chosen] - ptr[:-1]
+        shift, kept, sizes = to_device(torch.stack([shift, sizes - removed[chosen], sizes]), device)
+        graph, place = segment_ids(sizes, total), torch.arange(total, device=device)
+        nodes = place + pick(shift, graph)
+        number = torch.full((layout.num_nodes,), -1, device=device).index_copy_(0, nodes, place)
         edges = layout.edges_of(shrinks)
-        source, target = (pick(number, ends) for ends in pick(layout.edge_index, edges, dim=1))
+        ends = pick(number, pick(layout.edge_index, edges, dim=1).view(-1)).view(2, -1)
 
         order = shuffled(graph, chosen.numel(), generator)
-        travel = _travel(edges, generator)
-        keep = _grow(pointers(sizes), sizes - removed[chosen], source, target, travel, order, one_hop)
-        keep_node = torch.ones(layout.num_nodes, dtype=torch.bool, device=nodes.device)
+        keep = _grow(ptr, kept, graph, ends, _travel(edges, generator), order, self.growth == "one_hop")
+        keep_node = torch.ones(layout.num_nodes, dtype=torch.bool, device=device)
         return Decision(keep_node=keep_node.index_copy_(0, nodes, keep))
 
 
@@ -84,36 +79,36 @@ def _travel(edges: Tensor, generator: torch.Generator | None) -> Tensor:
 
 
 def _grow(
-    ptr: Tensor, size: Tensor, source: Tensor, target: Tensor, travel: Tensor, order: Tensor, one_hop: bool,
-    most: int | None = None,
-) -> Tensor:  # fmt: skip
+    ptr: Tensor, size: Tensor, graph: Tensor, ends: Tensor, travel: Tensor, order: Tensor, one_hop: bool
+) -> Tensor:
     """Return a mask `[N]` of the region that random growth reaches, at most size[g] nodes in graph g.
 
     Growth starts from each graph's first node in `order [N]`, which is sorted by graph; with `one_hop`, only neighbours
-    of that node are kept. `source`, `target` and `travel` time of the edges are `[E]`; for `most`, see `first_passage`.
+    of that node are kept. `graph [N]` is the graph of each node, and `ptr` holds the graphs' boundaries `[B + 1]` on
+    the CPU. `ends [2, E]` and `travel` time `[E]` are those of the edges.
     """
     # Node order[i] starts a signal at time i * gap, where gap exceeds the length of any path. So the signal of a
     # component's first node reaches the whole component first, and components are reached one after the other.
     gap = travel.max() * order.numel() + 1 if travel.numel() else travel.new_ones(())
-    sizes = ptr.diff()
-    rank = ranges(torch.zeros_like(sizes), sizes, size=order.numel())
-    start = travel.new_empty(order.numel()).index_copy_(0, order, rank * gap)
+    source, target = ends
+    if not one_hop and not order.is_cuda:
+        row, target, travel = _adjacency(source, target, travel, order.numel())
+        if native.takes(ptr, size, row, target, order):
+            return native.grow(ptr, size, row, target, travel, order, float(gap))
+        source = segment_ids(row.diff())
+    rank = torch.arange(order.numel(), device=order.device) - pick(to_device(ptr, order.device), graph)
+    start = torch.empty_like(rank, dtype=torch.double).index_copy_(0, order, rank * gap)
     if one_hop:
         start = start.masked_fill_(start > 0, torch.inf)
         time = start.scatter_reduce(0, target, pick(start, source) + travel, "amin")
+    elif order.is_cuda:
+        most = int(ptr.diff().max()) - 1 if ptr.numel() > 1 else 0
+        time = first_passage(start, ends.view(-1), ends.flip(0).view(-1), travel.repeat(2), most)
     else:
-        if start.is_cuda:
-            source, target, travel = torch.cat([source, target]), torch.cat([target, source]), travel.repeat(2)
-        else:
-            row, target, travel = _adjacency(source, target, travel, order.numel())
-            if native.takes(ptr, size, row, target, order):
-                return native.grow(ptr, size, row, target, travel, order, float(gap))
-            source = torch.arange(order.numel()).repeat_interleave(row.diff())
-        time = first_passage(start, source, target, travel, most)
+        time = first_passage(start, source, target, travel)
     # Non-negative floats sort like the integers with the same bits, which torch sorts faster.
     by_time = time.view(torch.long).sort(stable=True).indices
-    graph = repeat(torch.arange(sizes.numel(), device=ptr.device), sizes, size=order.numel())
-    first, _ = group(pick(graph, by_time), sizes.numel(), by_time)
+    first, _ = group(pick(graph, by_time), size.numel(), by_time)
     keep = torch.empty_like(order, dtype=torch.bool).index_copy_(0, first, rank < pick(size, graph))
     return keep & time.isfinite()
 
@@ -135,16 +130,16 @@ def first_passage(start: Tensor, source: Tensor, target: Tensor, travel: Tensor,
 
     Each round of the Bellman-Ford algorithm relaxes all edges whose source has improved. The number of rounds is the
     largest number of edges on a shortest path. `source`, `target` and `travel` time of the edges are `[E]`. With
-    `most`, a bound on the rounds, every round relaxes all edges, and the host waits only after rounds 16, 24, 32, 48,
-    64, 96, ...
+    `most`, a bound on the rounds, every round relaxes all edges, and the host waits only after rounds 16, 20, 24, 28,
+    32, 40, 48, 56, 64, 80, ...
     """
-    waits = {each << k for each in (16, 24) for k in range(32)}
-    time, active = start, torch.arange(source.numel() if most is None else 0, device=source.device)
+    waits = {each << k for each in (16, 20, 24, 28) for k in range(32)}
+    time, active = start.clone(), torch.arange(source.numel() if most is None else 0, device=source.device)
     for number in range(1, (most or 0) + 1):
-        earlier = time.scatter_reduce(0, target, pick(time, source) + travel, "amin")
-        if number in waits and torch.equal(earlier, time):
+        before = time.clone() if number in waits else None
+        time.scatter_reduce_(0, target, pick(time, source).add_(travel), "amin")
+        if before is not None and torch.equal(before, time):
             break
-        time = earlier
     while active.numel() > 0:
         arrival = time[source[active]] + travel[active]
         earlier = time.scatter_reduce(0, target[active], arrival, "amin")

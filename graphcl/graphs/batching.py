@@ -21,7 +21,7 @@ from graphcl.arguments import shown
 from graphcl.errors import InputError, InputTypeError
 from graphcl.graphs import native
 from graphcl.graphs.restrict import restrict
-from graphcl.graphs.segment import nonzero, pick, pointers, ranges, repeat
+from graphcl.graphs.segment import nonzero, pick, pointers, ranges, repeat, to_device
 
 MASK = -1
 """Integer that replaces a masked category; `attribute_mask` writes it and `molecule_gine` learns its embedding."""
@@ -39,15 +39,16 @@ class Layout:
         ptr: node boundaries of the graphs, `[B + 1]`, from 0 to N.
         batch: graph of each node, `[N]`.
         edge_index: source and target of each edge, `[2, E]`.
-        edge_ptr: edge boundaries of the graphs, `[B + 1]`, from 0 to E; None if edges are not ordered by graph.
-        host_ptr: copy of `ptr` on the CPU; None if there is none, or if `ptr` is on the CPU.
+        host_ptr: `ptr` on the CPU; None if it is not at hand.
+        host_edge_ptr: edge boundaries of the graphs on the CPU, `[B + 1]`, from 0 to E; None if edges are not ordered
+            by graph.
     """
 
     ptr: Tensor
     batch: Tensor
     edge_index: Tensor
-    edge_ptr: Tensor | None = None
     host_ptr: Tensor | None = None
+    host_edge_ptr: Tensor | None = None
 
     @classmethod
     def of(cls, batch: Batch) -> Layout:
@@ -71,13 +72,12 @@ class Layout:
             found = f"{shown(ptr.tolist())} for {graphs} graphs"
             raise InputError(f"`ptr` of the batch must ascend from 0 to its {nodes} nodes, got {found}.")
         slices = bookkeeping(batch)[0] or {}
-        edge_ptr, host_ptr = slices.get("edge_index"), slices.get("x") if ptr.is_cuda else None
-        if edge_ptr is not None:
-            fits = _ascends(edge_ptr, graphs, edge_index.size(1))
-            edge_ptr = edge_ptr.to(ptr.device, non_blocking=True) if fits else None
+        host_ptr, edge_ptr = slices.get("x") if ptr.is_cuda else ptr, slices.get("edge_index")
         if host_ptr is not None and not _ascends(host_ptr, graphs, nodes):
             host_ptr = None
-        return cls(ptr, batch.batch, edge_index, edge_ptr, host_ptr)
+        if edge_ptr is not None and not _ascends(edge_ptr, graphs, edge_index.size(1)):
+            edge_ptr = None
+        return cls(ptr, batch.batch, edge_index, host_ptr, edge_ptr)
 
     @property
     def num_graphs(self) -> int:
@@ -95,6 +95,11 @@ class Layout:
         return self.edge_index.size(1)
 
     @cached_property
+    def edge_ptr(self) -> Tensor | None:
+        """Edge boundaries of the graphs, `[B + 1]`; None if edges are not ordered by graph."""
+        return None if self.host_edge_ptr is None else to_device(self.host_edge_ptr, self.ptr.device)
+
+    @cached_property
     def compiled(self) -> bool:
         """Whether the compiled loops of `graphcl.graphs.native` support this layout."""
         edge_ptr = self.edge_ptr
@@ -108,7 +113,12 @@ class Layout:
     @cached_property
     def host_nodes(self) -> Tensor:
         """Number of nodes in each graph, `[B]`, on the CPU."""
-        return (self.nodes if self.host_ptr is None else self.host_ptr.diff()).cpu()
+        return self.nodes.cpu() if self.host_ptr is None else self.host_ptr.diff()
+
+    @cached_property
+    def host_starts(self) -> Tensor:
+        """First node of each graph, `[B]`, on the CPU."""
+        return pointers(self.host_nodes)[:-1] if self.host_ptr is None else self.host_ptr[:-1]
 
     @cached_property
     def edge_graph(self) -> Tensor:
@@ -116,11 +126,11 @@ class Layout:
         return pick(self.batch, self.edge_index[0])
 
     def edges_of(self, graphs: Tensor) -> Tensor:
-        """Return the ascending indices of the edges of all graphs for which the mask `graphs [B]` is true."""
-        if self.edge_ptr is None:
-            return nonzero(pick(graphs, self.edge_graph))
+        """Return the ascending indices of the edges of all graphs for which the CPU mask `graphs [B]` is true."""
+        if self.host_edge_ptr is None:
+            return nonzero(pick(to_device(graphs, self.ptr.device), self.edge_graph))
         chosen = nonzero(graphs)
-        return ranges(self.edge_ptr[chosen], self.edge_ptr.diff()[chosen])
+        return ranges(self.host_edge_ptr[chosen], self.host_edge_ptr.diff()[chosen], self.ptr.device)
 
 
 def _ascends(ptr: Tensor, parts: int, end: int) -> bool:
@@ -297,39 +307,48 @@ def split(batch: Batch, sizes: Sequence[int]) -> list[Batch]:
     bounds = [0, *accumulate(sizes)]
     slices, incs = bookkeeping(batch)
     assert slices is not None
-    rows = {id(part): part[bounds].diff() for part in slices.values()}  # boundaries are on the CPU
-    first_nodes = torch.cat([incs["edge_index"][bounds[:-1]], torch.tensor([batch.num_nodes])])
-    num_nodes = first_nodes.diff()
-
-    def cut(value: Tensor, counts: Tensor, offsets: Tensor | None = None, dim: int = 0) -> Sequence[Tensor]:
-        """Return the parts of `value` with `counts` rows each, after subtracting one offset per part."""
-        if offsets is not None:  # in one operation for all parts, as each costs a launch on a GPU
-            value = value - repeat(offsets, counts, value.device).to(value.dtype)
-        return value.split(counts.tolist(), dim)
+    ptr = torch.cat([incs["edge_index"], torch.tensor([batch.num_nodes])])  # as all boundaries, on the CPU
+    cuts = {id(part): part[bounds] for part in (ptr, *slices.values())}
+    first_nodes, num_nodes = cuts[id(ptr)][:-1], cuts[id(ptr)].diff()
+    starts, counts = torch.tensor(bounds[:-1]), torch.tensor(sizes)
+    within, first = ranges(starts, counts + 1), repeat(starts, counts + 1)
+    # Boundaries of each part's graphs, which begin with 0.
+    own_ptrs = {id(part): part[within].sub_(part[first]) for part in (ptr, *slices.values())}
 
     columns: dict[str, Sequence[Any]] = {}
     for key, part in slices.items():
-        value, counts = batch[key], rows[id(part)]
+        value, cut = batch[key], cuts[id(part)]
         if isinstance(value, Tensor):
             shifted = incs[key] is not None and counts_nodes(key)
-            columns[key] = cut(value, counts, first_nodes[:-1] if shifted else None, batch.__cat_dim__(key, value) or 0)
+            dim = batch.__cat_dim__(key, value) or 0
+            columns[key] = _cut(value, cut.diff(), first_nodes if shifted else None, dim)
         else:
-            columns[key] = [value[start:stop] for start, stop in pairwise(part[bounds].tolist())]
-    graphs = cut(batch.batch, num_nodes, torch.tensor(bounds[:-1]))
+            columns[key] = [value[start:stop] for start, stop in pairwise(cut.tolist())]
+    graphs = _cut(batch.batch, num_nodes, starts)
+    ends = [size + 1 for size in sizes]
+    ptrs = to_device(own_ptrs[id(ptr)], batch.ptr.device).split(ends)
+    part_slices = {key: own_ptrs[id(part)].split(ends) for key, part in slices.items()}
+    part_incs = {
+        key: [None] * len(sizes) if each is None else _cut(each, counts, first_nodes)
+        for key, each in incs.items()
+        if each is None or counts_nodes(key)
+    }
     keep_num_nodes = "num_nodes" in batch._store
     parts = []
-    for number, ((start, stop), first) in enumerate(zip(pairwise(bounds), first_nodes.tolist(), strict=False)):
+    for number in range(len(sizes)):
         fields = {key: column[number] for key, column in columns.items()}
-        part_slices = {key: part[start : stop + 1] - part[start] for key, part in slices.items()}
-        part_incs: dict[str, Any] = {}
-        for key, each in incs.items():
-            if each is None:
-                part_incs[key] = None
-            elif counts_nodes(key):
-                part_incs[key] = each[start:stop] - first
-        ptr = batch.ptr[start : stop + 1] - first
-        parts.append(assemble(_graph_class(batch), fields, part_slices, part_incs, ptr, graphs[number], keep_num_nodes))
+        own_slices = {key: each[number] for key, each in part_slices.items()}
+        own_incs = {key: each[number] for key, each in part_incs.items()}
+        own = ptrs[number], graphs[number], keep_num_nodes
+        parts.append(assemble(_graph_class(batch), fields, own_slices, own_incs, *own))
     return parts
+
+
+def _cut(value: Tensor, counts: Tensor, offsets: Tensor | None = None, dim: int = 0) -> Sequence[Tensor]:
+    """Return the parts of `value` with `counts` rows each, after subtracting one offset per part."""
+    if offsets is not None:  # in one operation for all parts, as each costs a launch on a GPU
+        value = value - repeat(offsets, counts, value.device).to(value.dtype)
+    return value.split(counts.tolist(), dim)
 
 
 def with_entries(batch: Batch, key: str, values: Tensor) -> Batch:

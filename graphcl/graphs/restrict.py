@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from graphcl.graphs import native
-from graphcl.graphs.segment import count, nonzero, pick, pointers
+from graphcl.graphs.segment import nonzero, pick, pointers
 
 
 @dataclass(frozen=True)
@@ -61,22 +61,23 @@ def restrict(
         return Part(nodes, new_ptr, batch, edges, edge_ptr, left, (new_ptr, edge_ptr))
     graphs = batch
     if keep_node is not None:
-        source, target = edge_index
-        inside = pick(keep_node, source) & pick(keep_node, target)
+        inside = pick(keep_node, edge_index.reshape(-1)).view(2, -1).all(dim=0)
         keep_edge = inside if keep_edge is None else keep_edge & inside
-        ptr = pointers(count(keep_node, ptr))
+        first = pointers(keep_node)  # the new index of each kept node
+        ptr = pick(first, ptr)
     assert keep_edge is not None
+    before = pointers(keep_edge)
     if edge_ptr is None:
         edge_counts = torch.zeros_like(ptr[1:]).scatter_add_(0, pick(graphs, edge_index[0]), keep_edge.long())
+        edge_ptr = pointers(edge_counts)
     else:
-        edge_counts = count(keep_edge, edge_ptr)
-    edge_ptr = pointers(edge_counts)
+        edge_ptr = pick(before, edge_ptr)
     # Read both boundaries at once: the only time that the host waits for the device.
     cuts = (ptr, edge_ptr) if ptr.device.type == "cpu" else tuple(torch.stack([ptr, edge_ptr]).cpu())
-    edges = nonzero(keep_edge, int(cuts[1][-1]))
+    edges = nonzero(keep_edge, int(cuts[1][-1]), before)
     left = pick(edge_index, edges, dim=1)
     if keep_node is not None:
-        nodes = nonzero(keep_node, int(cuts[0][-1]))
+        nodes = nonzero(keep_node, int(cuts[0][-1]), first)
         batch = pick(batch, nodes)
-        left = pick(keep_node.cumsum(0) - 1, left.view(-1)).view(2, -1)
+        left = pick(first, left.view(-1)).view(2, -1)
     return Part(nodes, ptr, batch, edges, edge_ptr, left, (cuts[0], cuts[1]))

@@ -14,18 +14,34 @@ from torch import Tensor
 
 from graphcl.graphs import native
 
+_PAGEABLE = 2**16
+"""Most bytes that CUDA's driver copies from pageable memory without waiting for the device."""
+
 
 def pointers(counts: Tensor) -> Tensor:
-    """Return the boundaries `[B + 1]` of segments of sizes `counts [B]`: 0, counts[0], counts[0] + counts[1], ..."""
-    ptr = counts.new_zeros(counts.numel() + 1)
+    """Return the boundaries `[B + 1]` of segments of sizes `counts [B]`: 0, counts[0], counts[0] + counts[1], ...
+
+    Of a mask, they count the true elements before each element.
+    """
+    ptr = counts.new_zeros(counts.numel() + 1, dtype=torch.long)
     torch.cumsum(counts, 0, out=ptr[1:])
     return ptr
 
 
-def nonzero(mask: Tensor, size: int | None = None) -> Tensor:
-    """Return the ascending indices at which `mask [N]` is true; with their number `size`, without a wait on CUDA."""
+def to_device(values: Tensor, device: torch.device) -> Tensor:
+    """Return `values` on `device`; CUDA's host does not wait, as it does for large copies from pageable memory."""
+    staged = device.type == "cuda" and values.device.type == "cpu" and values.nbytes > _PAGEABLE
+    return (values.pin_memory() if staged else values).to(device, non_blocking=True)
+
+
+def nonzero(mask: Tensor, size: int | None = None, before: Tensor | None = None) -> Tensor:
+    """Return the ascending indices at which `mask [N]` is true; with their number `size`, without a wait on CUDA.
+
+    `before` is `pointers(mask)`, if it is at hand.
+    """
     if mask.is_cuda and size is not None:
-        return torch.searchsorted(mask.cumsum(0), torch.arange(1, size + 1, device=mask.device))
+        before = pointers(mask) if before is None else before
+        return torch.searchsorted(before[1:], torch.arange(1, size + 1, device=mask.device))
     if mask.is_cuda:
         return mask.nonzero().flatten()
     return torch.from_numpy(np.flatnonzero(mask.numpy()))  # five times as fast as torch's nonzero on the CPU
@@ -59,9 +75,9 @@ def group(ids: Tensor, num_groups: int, values: Tensor | None = None) -> tuple[T
     if native.takes(ids, values):
         return native.group(ids, num_groups, values)
     if ids.is_cuda:
-        ids, order = ids.sort(stable=True)
-        ptr = torch.searchsorted(ids, torch.arange(num_groups + 1, device=ids.device))  # bincount would wait
-        return order if values is None else values[order], ptr
+        ids, order = narrow(ids, num_groups).sort(stable=True)
+        bounds = torch.arange(num_groups + 1, dtype=ids.dtype, device=ids.device)
+        return order if values is None else pick(values, order), torch.searchsorted(ids, bounds)  # bincount would wait
     if values is None:
         values = torch.arange(ids.numel())
     if ids.numel() == 0:
@@ -76,7 +92,12 @@ def group(ids: Tensor, num_groups: int, values: Tensor | None = None) -> tuple[T
     return torch.from_numpy(row.data), torch.from_numpy(row.indptr).long()
 
 
-def sort_pairs(first: Tensor, second: Tensor, bound: int) -> tuple[Tensor, Tensor]:
+def narrow(ids: Tensor, num_groups: int) -> Tensor:
+    """Return `ids` in the smallest type for `num_groups`: CUDA's radix sort takes a pass for each byte of its keys."""
+    return ids.to(torch.short if num_groups < 2**15 else torch.int if num_groups < 2**31 else torch.long)
+
+
+def sort_pairs(first: Tensor, second: Tensor, bound: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return the stable order of index pairs, sorted by the first index, then by the second.
 
     Args:
@@ -85,20 +106,33 @@ def sort_pairs(first: Tensor, second: Tensor, bound: int) -> tuple[Tensor, Tenso
         bound: exclusive upper bound of the indices.
 
     Returns:
-        The sorting permutation `[E]`, and a mask `[E]` that is true where a sorted pair differs from its predecessor.
+        The sorting permutation `[E]`, the sorted pairs as first * bound + second, `[E]`, and a mask `[E]` that is true
+        where a sorted pair differs from its predecessor.
     """
-    order = group(second, bound)[0]
-    order = group(pick(first, order), bound, order)[0]
-    is_new = torch.ones_like(order, dtype=torch.bool)
-    first, second = pick(first, order), pick(second, order)
-    is_new[1:] = (first[1:] != first[:-1]) | (second[1:] != second[:-1])
-    return order, is_new
+    key = first * bound + second
+    if key.is_cuda:
+        key, order = key.sort(stable=True)
+    else:
+        order = group(second, bound)[0]
+        order = group(pick(first, order), bound, order)[0]
+        key = pick(key, order)
+    is_new = torch.ones_like(key, dtype=torch.bool)
+    torch.ne(key[1:], key[:-1], out=is_new[1:])
+    return order, key, is_new
 
 
 def connected_pairs(edge_index: Tensor, num_nodes: int) -> Tensor:
     """Return an id `[E]` for the node pair of each edge; edges between two nodes share an id, in both directions."""
-    order, is_new = sort_pairs(torch.minimum(*edge_index), torch.maximum(*edge_index), num_nodes)
+    order, _, is_new = sort_pairs(torch.minimum(*edge_index), torch.maximum(*edge_index), num_nodes)
     return torch.empty_like(order).index_copy_(0, order, is_new.cumsum(0) - 1)
+
+
+def segment_ids(counts: Tensor, size: int | None = None) -> Tensor:
+    """Return the segment of each element, `[N]`: counts[0] zeros, counts[1] ones, ...
+
+    Nothing waits for the device if `size`, the sum of `counts [B]`, is given.
+    """
+    return torch.repeat_interleave(counts, output_size=size)
 
 
 def repeat(values: Tensor, counts: Tensor, device: torch.device | None = None, size: int | None = None) -> Tensor:
@@ -107,7 +141,7 @@ def repeat(values: Tensor, counts: Tensor, device: torch.device | None = None, s
     Nothing waits for the device if `counts` are on the CPU, or if `size`, their sum, is given.
     """
     size = int(counts.sum()) if size is None else size
-    values, counts = (each.to(device or values.device, non_blocking=True) for each in (values, counts))
+    values, counts = (to_device(each, device or values.device) for each in (values, counts))
     return values.repeat_interleave(counts, output_size=size)
 
 
@@ -115,11 +149,6 @@ def ranges(starts: Tensor, counts: Tensor, device: torch.device | None = None, s
     """Return the integers starts[g] .. starts[g] + counts[g] - 1 for all g, concatenated; see `repeat`."""
     shift = repeat(starts - pointers(counts)[:-1], counts, device, size)
     return torch.arange(shift.numel(), device=shift.device) + shift
-
-
-def count(mask: Tensor, ptr: Tensor) -> Tensor:
-    """Return the number of true elements of `mask [N]` in each segment of `ptr`, `[B]`."""
-    return pointers(mask.long())[ptr].diff()
 
 
 def ratio_count(ratio: float, counts: Tensor) -> Tensor:
@@ -139,6 +168,8 @@ def shuffled(segment: Tensor, num_segments: int, generator: torch.Generator | No
         generator: source of randomness, on the device of `segment`.
     """
     order = torch.randperm(segment.numel(), generator=generator, device=segment.device)
+    if order.is_cuda:
+        return pick(order, pick(narrow(segment, num_segments), order).sort(stable=True).indices)
     return group(pick(segment, order), num_segments, order)[0]
 
 
@@ -167,11 +198,13 @@ def random_sample(
         size = int((ptr.diff() * (k > 0)).sum())
         return native.sample(ptr, k, torch.randperm(size, generator=generator))
     drawn = nonzero(k > 0)  # skip segments with k = 0, which need no permutation
-    sizes, k = ptr.diff()[drawn], k[drawn]
-    segment = repeat(torch.arange(drawn.numel()), sizes, device)
-    start = pointers(sizes)[:-1]
-    first = pick(shuffled(segment, drawn.numel(), generator), ranges(start, k, device))
-    return first + repeat(ptr[drawn] - start, k, device)
+    sizes, k, start = ptr.diff()[drawn], k[drawn], ptr[drawn]
+    before = pointers(sizes)[:-1]  # the elements of these segments only
+    table = to_device(torch.stack([sizes, k, before - pointers(k)[:-1], start - before]), device)
+    order = shuffled(segment_ids(table[0], int(sizes.sum())), drawn.numel(), generator)
+    segment = segment_ids(table[1], int(k.sum()))
+    to_order, to_element = (pick(each, segment) for each in table[2:])
+    return pick(order, torch.arange(segment.numel(), device=device) + to_order) + to_element
 
 
 def random_subset(
@@ -182,8 +215,8 @@ def random_subset(
     With `segment [N]`, the segment of each element in ascending order, nothing waits for the device.
     """
     if segment is not None and segment.is_cuda:
-        rank = torch.arange(segment.numel(), device=segment.device) - pick(ptr, segment)
+        first = torch.arange(segment.numel(), device=segment.device) < pick(ptr[:-1] + k, segment)
         chosen = torch.empty_like(segment, dtype=torch.bool)
-        return chosen.index_copy_(0, shuffled(segment, k.numel(), generator), rank < pick(k, segment))
+        return chosen.index_copy_(0, shuffled(segment, k.numel(), generator), first)
     chosen = torch.zeros(int(ptr[-1]), dtype=torch.bool, device=ptr.device)
     return chosen.index_fill_(0, random_sample(ptr, k, generator), True)

@@ -17,7 +17,7 @@ from graphcl.errors import InputError
 from graphcl.graphs import native
 from graphcl.graphs.batching import assemble, counts_nodes
 from graphcl.graphs.compact import Compact
-from graphcl.graphs.segment import pick, pointers, ranges, repeat
+from graphcl.graphs.segment import pick, pointers, segment_ids, to_device
 from graphcl.loaders.order import EpochBatches
 
 _CHUNK = 200_000
@@ -161,8 +161,8 @@ class ResidentLoader:
         # sizes are computed on the CPU, so no operation below waits for the device
         num_nodes = self._num_nodes[graphs]
         ptr = pointers(num_nodes)
-        device_ptr = ptr.to(self.device, non_blocking=True)
-        batch = repeat(torch.arange(graphs.numel()), num_nodes, self.device)
+        device_ptr = to_device(ptr, self.device)
+        batch = segment_ids(device_ptr.diff(), int(ptr[-1]))
         fields: dict[str, Any] = {key: [values[i] for i in graphs.tolist()] for key, values in self._lists.items()}
         slices: dict[str, Tensor] = {key: torch.arange(graphs.numel() + 1) for key in self._lists}
         incs: dict[str, Tensor | None] = dict.fromkeys(self._lists)
@@ -172,7 +172,7 @@ class ResidentLoader:
             part = pointers(counts)
             total = int(part[-1])
             compiled = native.takes(start, graphs)
-            rows = None
+            rows, member = None, batch
             for key, (given, dim) in attributes.items():
                 values = given.raw if isinstance(given, Compact) else given
                 slices[key] = part
@@ -184,10 +184,13 @@ class ResidentLoader:
                 elif compiled and shifts and values.dim() == 2 and dim % 2 == 1 and native.takes(values):
                     fields[key] = native.cut_pairs(values, start, graphs, total, ptr)
                 else:
-                    rows = ranges(first, counts, self.device) if rows is None else rows
+                    if rows is None:
+                        of_graph, shift = to_device(torch.stack([counts, first - part[:-1]]), self.device)
+                        member = batch if part.equal(ptr) else segment_ids(of_graph, total)
+                        rows = torch.arange(total, device=self.device) + pick(shift, member)
                     fields[key] = pick(values, rows, dim)
                     if shifts:
-                        shift = repeat(ptr[:-1], counts, self.device)
+                        shift = pick(device_ptr, member)
                         shift = shift.to(torch.result_type(values, torch.tensor(0)))  # PyG's dtype: tensor + int
                         fields[key] = fields[key] + shift.view(-1, *[1] * (values.dim() - 1 - dim % values.dim()))
                 if isinstance(given, Compact):

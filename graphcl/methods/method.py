@@ -63,10 +63,13 @@ class Method(nn.Module, ABC):
 
     Attributes:
         in_pieces: whether the method passes its views to the model only, so that `micro_batch` bounds its memory.
+        capturable: whether `forward` does the same operations in each step and reads no value on the host, so that a
+            CUDA graph can replay it.
         divides_nodes: whether all ranks receive the same views of a graph instead, and `forward` divides its nodes.
     """
 
     in_pieces: ClassVar[bool] = False
+    capturable: ClassVar[bool] = False
     divides_nodes: ClassVar[bool] = False
 
     def __init__(self, model: ContrastiveModel, loss: LossOfViews) -> None:

@@ -27,7 +27,7 @@ class SimSiam(Method):
         Chen and He, "Exploring Simple Siamese Representation Learning", CVPR 2021 (arXiv 2011.10566).
     """
 
-    in_pieces = True
+    in_pieces = capturable = True
 
     def __init__(self, model: ContrastiveModel, loss: LossOfViews, *, hidden_channels: Channels | None = None) -> None:
         super().__init__(model, loss)
@@ -118,7 +118,7 @@ class BGRL(BYOL):
         2102.06514).
     """
 
-    in_pieces = False
+    in_pieces = capturable = False
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ class TwoViews(Method):
         You et al., "Graph Contrastive Learning with Augmentations", NeurIPS 2020 (arXiv 2010.13902).
     """
 
-    in_pieces = True
+    in_pieces = capturable = True
 
     def __init__(
         self, model: ContrastiveModel, loss: LossOfViews, *, labels: Literal[False, True, "ids"] = False

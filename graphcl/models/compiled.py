@@ -51,32 +51,43 @@ def fused_sums(
         and graphs.ptr.numel() > 1
         and native.takes(graphs.ptr, *vars(neighbours).values())
         and not torch.is_autocast_enabled("cpu")
-        and len({tuple(getattr(norm, key, None) for key in ("training", "eps", "num_features")) for norm in norms}) == 1
     ):
         return None
-    weights: list[Tensor] = []
-    width = x.size(1)
-    for mlp, norm in zip(mlps, norms, strict=True):
-        found = _weights(mlp, norm, width)
-        if found is None:
-            return None
-        weights += found
-        width = norm.num_features
+    weights = plain_weights(mlps, norms, x, _WIDEST)
+    if weights is None:
+        return None
     try:
         return _FusedSums.apply(x.contiguous(), neighbours, graphs, norms, raw, *weights)
     except _CrossingEdgeError:
         return None
 
 
-def _weights(mlp: Any, norm: Any, width: int) -> tuple[Tensor, ...] | None:
-    """Return the weights of `mlp` and `norm` in the order of `_gin.c`, or None if a module is not supported."""
+def plain_weights(mlps: Sequence[Any], norms: Sequence[Any], x: Tensor, widest: int) -> list[Tensor] | None:
+    """Return the weights of all layers, or None if a module is not of the plain form that fused layers support.
+
+    For each layer, they are the weight and bias of both linear maps and of BatchNorm. All are on the device of `x`.
+    """
+    if len({tuple(getattr(norm, key, None) for key in ("training", "eps", "num_features")) for norm in norms}) != 1:
+        return None
+    weights: list[Tensor] = []
+    width = x.size(1)
+    for mlp, norm in zip(mlps, norms, strict=True):
+        found = _weights(mlp, norm, width, x.device)
+        if found is None or norm.num_features > widest:
+            return None
+        weights += found
+        width = norm.num_features
+    return weights
+
+
+def _weights(mlp: Any, norm: Any, width: int, device: torch.device) -> tuple[Tensor, ...] | None:
     layers, kind = list(mlp), type(norm)
     if [type(layer) for layer in layers] != [nn.Linear, nn.ReLU, nn.Linear]:
         return None
     if kind is not nn.BatchNorm1d and not (kind is GlobalBatchNorm and norm.is_usual):
         return None
     hidden = norm.num_features
-    if norm.momentum is None or not norm.track_running_stats or hidden % 16 or hidden > _WIDEST:
+    if norm.momentum is None or not norm.track_running_stats or hidden % 16:
         return None
     if any(value is None or value.shape != (hidden,) for value in (norm.running_mean, norm.running_var)):
         return None  # BatchNorm raises the usual error
@@ -86,7 +97,7 @@ def _weights(mlp: Any, norm: Any, width: int) -> tuple[Tensor, ...] | None:
     weights = first.weight, first.bias, second.weight, second.bias, norm.weight, norm.bias
     shapes = (hidden, width), (hidden,), (hidden, hidden), (hidden,), (hidden,), (hidden,)
     for weight, shape in zip(weights, shapes, strict=True):
-        if weight is None or weight.shape != shape or weight.dtype != torch.float32 or weight.device.type != "cpu":
+        if weight is None or weight.shape != shape or weight.dtype != torch.float32 or weight.device != device:
             return None
     return weights
 

@@ -126,8 +126,13 @@ class ContrastiveModel(nn.Module):
         if edge_weight is not None:
             self.require("edge_weight")
             own = edge_weight if own is None else own * edge_weight
-        given = batch.num_graphs, batch.x, batch.edge_index, batch.batch
-        return self._encode(*given, edge_attr=batch.get("edge_attr"), edge_weight=own)
+        padding = batch.get("padding")
+        size = batch.num_graphs + (padding.graphs if padding else 0)
+        given = size, batch.x, batch.edge_index, batch.batch
+        h = self._encode(
+            *given, edge_attr=batch.get("edge_attr"), edge_weight=own, parts=[padding] if padding else None
+        )
+        return h[: batch.num_graphs]
 
     def encode_nodes(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the embeddings `[B, H]` of the graphs in `batch` and the representations `[N, H]` of its nodes.
@@ -165,13 +170,17 @@ class ContrastiveModel(nn.Module):
         small = small and view1.x.size(0) + view2.x.size(0) < ONE_PASS
         if "parts" not in self._optional or not (view1.x.is_cuda or small):
             return self.encode(view1), self.encode(view2)
-        parts, graphs = [view1.x.size(0), view2.x.size(0)], [view1.num_graphs, view2.num_graphs]
+        views = view1, view2
+        parts, graphs = [each.x.size(0) for each in views], [each.num_graphs for each in views]
+        paddings = [each.get("padding") for each in views]
+        if all(paddings):
+            parts, graphs = paddings, [each.num_graphs + each.padding.graphs for each in views]
         x, batch = torch.cat([view1.x, view2.x]), torch.cat([view1.batch, view2.batch + graphs[0]])
-        edge_index = torch.cat([view1.edge_index, view2.edge_index + parts[0]], dim=1)
+        edge_index = torch.cat([view1.edge_index, view2.edge_index + view1.x.size(0)], dim=1)
         shared = [name for name in ("edge_attr", "edge_weight") if name in view1 and name in view2]
         of_edges = {name: torch.cat([view1[name], view2[name]]) for name in shared}
         h1, h2 = self._encode(sum(graphs), x, edge_index, batch, parts=parts, **of_edges).split(graphs)
-        return h1, h2
+        return h1[: view1.num_graphs], h2[: view2.num_graphs]
 
     def project(self, *h: Tensor) -> tuple[Tensor, ...]:
         """Return the projections `[B, D]` of each embedding `[B, H]`, all computed in one call of the projector."""
@@ -193,6 +202,11 @@ class ContrastiveModel(nn.Module):
     def new_projector(self) -> nn.Module:
         """Return a projector of the same form and widths as the model's, with new random weights."""
         return make_projector(self.width, self.projection, self._form)
+
+    @property
+    def takes_padding(self) -> bool:
+        """Whether the encoder leaves out the padding of views, see `graphcl.models.padding`."""
+        return "parts" in self._optional
 
     def node_encoder(self) -> Callable[..., tuple[Tensor, Tensor]]:
         """Return the encoder's `with_nodes`, which maps (x, edge_index, batch) to graph and node rows, or raise."""

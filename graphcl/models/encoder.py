@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -13,6 +13,7 @@ from torch_geometric.utils import scatter
 
 from graphcl.errors import InputError
 from graphcl.models.aggregate import SegmentIndex, count_graphs, gather_rows, segment_sum
+from graphcl.models.padding import Padding, Parts, padded_norm
 from graphcl.models.perceptron import has_hooks
 
 Readout = Literal["sum", "mean", "max"]
@@ -53,7 +54,7 @@ class GraphEncoder(nn.Module):
         size: int | None = None,
         edge_attr: Tensor | None = None,
         edge_weight: Tensor | None = None,
-        parts: Sequence[int] | None = None,
+        parts: Parts = None,
     ) -> Tensor:
         """Return the embeddings h `[B, H]` of B graphs.
 
@@ -64,7 +65,8 @@ class GraphEncoder(nn.Module):
             size: B, number of graphs; max(`batch`) + 1 by default.
             edge_attr: edge attributes `[E, D]`; ignored by encoders that do not use them.
             edge_weight: factor of each message `[E]`; 1 by default.
-            parts: numbers of nodes in consecutive blocks, such as two views. BatchNorm treats each block separately.
+            parts: numbers of nodes in consecutive blocks, such as two views; or the padding of each, which has its
+                number of nodes. BatchNorm treats each block separately.
 
         Raises:
             InputError: `x`, `batch`, `edge_attr` or `edge_weight` has the wrong shape, a required `edge_attr` is
@@ -89,7 +91,7 @@ class GraphEncoder(nn.Module):
         return self.pool(nodes, graphs), nodes
 
     @abstractmethod
-    def levels(self, x: Tensor, aggregate: Aggregate, parts: Sequence[int] | None) -> Iterator[Tensor]:
+    def levels(self, x: Tensor, aggregate: Aggregate, parts: Parts) -> Iterator[Tensor]:
         """Yield the node representations `[N, H_l]` of each pooled layer l; the widths H_l add up to H."""
 
     def message(self, layer: Any, rows: Tensor, edge_attr: Tensor | None) -> Tensor:
@@ -108,7 +110,7 @@ class GraphEncoder(nn.Module):
 
         return aggregate
 
-    def embed(self, x: Tensor, aggregate: Aggregate, graphs: SegmentIndex, parts: Sequence[int] | None) -> Tensor:
+    def embed(self, x: Tensor, aggregate: Aggregate, graphs: SegmentIndex, parts: Parts) -> Tensor:
         """Return the readouts of all `levels`, concatenated to `[B, H]`."""
         return torch.cat([self.pool(level, graphs) for level in self.levels(x, aggregate, parts)], dim=1)
 
@@ -158,15 +160,18 @@ class _Messages(MessagePassing):
         return mask if edge_weight is None else mask * edge_weight
 
 
-def normalise(norm: nn.Module, nodes: Tensor, parts: Sequence[int] | None) -> Tensor:
-    """Return `norm` applied to `nodes [N, H]`, separately to each block if `parts` gives the block sizes."""
+def normalise(norm: nn.Module, nodes: Tensor, parts: Parts) -> Tensor:
+    """Return `norm` applied to `nodes [N, H]`, separately to each block of `parts`."""
     if parts is None:
         return norm(nodes)
-    blocks = nodes.split(list(parts))
+    sizes = [each.rows if isinstance(each, Padding) else each for each in parts]
+    blocks = nodes.split(sizes)
+    if paddings := [each for each in parts if isinstance(each, Padding)]:
+        return torch.cat([padded_norm(norm, *each) for each in zip(blocks, paddings, strict=True)])
     if (
         type(norm) is not nn.BatchNorm1d
         or not (norm.training and norm.affine and norm.momentum)
-        or min(parts) < 2
+        or min(sizes) < 2
         or has_hooks(norm)
     ):
         return torch.cat([norm(block) for block in blocks])

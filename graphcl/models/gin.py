@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from graphcl.arguments import Channels, Layers
 from graphcl.errors import InputError
+from graphcl.models import compiled, triton_gin
 from graphcl.models.aggregate import CSRAdjacency, SegmentIndex, tracing
-from graphcl.models.compiled import compiled, fused_sums
 from graphcl.models.encoder import Aggregate, GraphEncoder, Readout, initialise, normalise
+from graphcl.models.padding import Parts
 from graphcl.models.perceptron import Perceptron
 from graphcl.registry import encoders
 
@@ -49,7 +50,7 @@ class _GINBase(GraphEncoder):
         self.out_channels = hidden_channels * num_layers
         initialise(self)
 
-    def levels(self, x: Tensor, aggregate: Aggregate, parts: Sequence[int] | None) -> Iterator[Tensor]:
+    def levels(self, x: Tensor, aggregate: Aggregate, parts: Parts) -> Iterator[Tensor]:
         """Yield the node representations `[N, H]` of each layer; before BatchNorm for the readout `log_sum`."""
         conv: Any
         for conv, norm in zip(self.convs, self.norms, strict=True):
@@ -82,8 +83,8 @@ class GIN(_GINBase):
 
     where $x_v^{(l)}$ is the representation of node v in layer l of L, $x_v^{(0)}$ its features, and $h_G$ the embedding
     of graph G. $\Vert$ concatenates. Perceptrons have two layers of width `hidden_channels` and are Xavier-initialised.
-    GIN's epsilon is 0. On the CPU in float32 and without edge weights, all layers run in compiled loops
-    (`graphcl.models.compiled`).
+    GIN's epsilon is 0. In float32 and without edge weights, all layers run in compiled loops on the CPU
+    (`graphcl.models.compiled`) and in Triton kernels on CUDA (`graphcl.models.triton_gin`).
 
     Args:
         in_channels: F, width of the node features.
@@ -114,7 +115,7 @@ class GIN(_GINBase):
     @property
     def one_pass(self) -> bool:  # type: ignore[override]
         """Whether one pass over two small views is faster on the CPU: not with the compiled layers."""
-        return not compiled()
+        return not compiled.compiled()
 
     def aggregation(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None, weight: Tensor | None) -> Aggregate:
         """Return a function that sums rows over neighbours, without storing messages if there is no `weight`."""
@@ -122,14 +123,16 @@ class GIN(_GINBase):
             return _NeighbourSum(CSRAdjacency.of(edge_index, x.size(0)))
         return super().aggregation(x, edge_index, edge_attr, weight)
 
-    def embed(self, x: Tensor, aggregate: Aggregate, graphs: SegmentIndex, parts: Sequence[int] | None) -> Tensor:
+    def embed(self, x: Tensor, aggregate: Aggregate, graphs: SegmentIndex, parts: Parts) -> Tensor:
         """Return the embeddings `[B, H]`; use the compiled layers if they support the input."""
-        if isinstance(aggregate, _NeighbourSum) and parts is None and self.readout != "max":
-            mlps: list[Any] = [conv.nn for conv in self.convs]
-            sums = fused_sums(x, aggregate.neighbours, graphs, mlps, list(self.norms), self.readout == "log_sum")
-            if sums is not None:
-                return self._scaled(sums, graphs)
-        return super().embed(x, aggregate, graphs, parts)
+        sums = None
+        if isinstance(aggregate, _NeighbourSum) and self.readout != "max":
+            raw, modules = self.readout == "log_sum", ([conv.nn for conv in self.convs], list(self.norms))
+            if x.is_cuda and not raw:
+                sums = triton_gin.fused_sums(x, aggregate.neighbours, graphs, *modules, parts)
+            elif parts is None:
+                sums = compiled.fused_sums(x, aggregate.neighbours, graphs, *modules, raw)
+        return super().embed(x, aggregate, graphs, parts) if sums is None else self._scaled(sums, graphs)
 
 
 @encoders.register("gine")

@@ -14,6 +14,7 @@ from graphcl.errors import InputError
 from graphcl.graphs.batching import MASK
 from graphcl.models.aggregate import tracing
 from graphcl.models.encoder import Aggregate, GraphEncoder, Readout, initialise, normalise
+from graphcl.models.padding import Parts
 from graphcl.registry import encoders
 
 ATOM_SIZES = (119, 5, 12, 12, 10, 6, 6, 2, 2)
@@ -154,7 +155,7 @@ class MoleculeGINE(GraphEncoder):
         self.atoms = Categories(ATOM_SIZES, hidden_channels, "x")
         self.layers = nn.ModuleList(_Layer(hidden_channels) for _ in range(num_layers))
 
-    def levels(self, x: Tensor, aggregate: Aggregate, parts: Sequence[int] | None) -> Iterator[Tensor]:
+    def levels(self, x: Tensor, aggregate: Aggregate, parts: Parts) -> Iterator[Tensor]:
         """Yield the node representations `[N, H]` of the last layer, or of all with `jk="cat"`."""
         nodes = self.atoms(x)
         layer: Any

@@ -16,8 +16,10 @@ def make_optimizer(settings: TrainingSettings, parameters: Sequence[Tensor]) -> 
     """Return Adam, AdamW or SGD with momentum 0.9. `weight_decay` is an L2 penalty, but decoupled in AdamW."""
     groups = parameter_groups(parameters)
     kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
-    more = {"momentum": 0.9} if settings.optimizer == "sgd" else {}
-    return kinds[settings.optimizer](groups, lr=settings.lr, weight_decay=settings.weight_decay, fused=True, **more)
+    more: dict[str, Any] = {"momentum": 0.9} if settings.optimizer == "sgd" else {"capturable": settings.capture}
+    # A CUDA graph reads the rate of each replay from the device.
+    lr: Any = torch.tensor(settings.lr, device=parameters[0].device) if settings.capture else settings.lr
+    return kinds[settings.optimizer](groups, lr=lr, weight_decay=settings.weight_decay, fused=True, **more)
 
 
 def parameter_groups(parameters: Sequence[Tensor]) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ from graphcl.losses.engine.checks import NonFiniteInputError
 from graphcl.methods import KeyQueue, Method, Outcome
 from graphcl.methods.method import explain_single_row
 from graphcl.models.contrastive import ContrastiveModel
+from graphcl.training.captured import Captured, check_capture
 from graphcl.training.epoch import Epoch, augmented, batches_of_epoch, larger, measure
 from graphcl.training.optimiser import make_optimizer, rate_factor
 from graphcl.training.randomness import Generators, warn_of_new_draws
@@ -59,6 +60,10 @@ class Training:
         self._total_steps = _total_steps(settings, loader)
         self._parallel = data_parallel(method, self._device)
         self._skips = settings.non_finite == "skip"
+        self._update = self._update_weights
+        if settings.capture:
+            check_capture(method, settings, self._device)
+            self._update = Captured(self._update_weights)
         views = as_augmentation(first, "first"), as_augmentation(second, "second")
         self._augmentations = method.augmentations(*views)
         order = getattr(getattr(loader, "batch_sampler", None), "generator", None) or getattr(loader, "generator", None)
@@ -134,12 +139,11 @@ class Training:
         self._set_rate()
         self._done, self.steps = self._done + 1, self.steps + 1
         copies = _copies_before_forward(self.method) if self._skips else []
-        outcome = self._forward(view1, view2, ids)
-        if outcome is None or not self._backward(outcome.loss):
+        outcome = self._update(view1, view2, ids)
+        if outcome is None:
             for each, before in copies:
                 each.copy_(before)
             return
-        self._optimiser.step()
         self.method.after_step()  # momentum encoder, queue or memory bank
         self._losses.append(outcome.loss.detach())
         self._outcome = larger(self._outcome, outcome)
@@ -149,7 +153,18 @@ class Training:
             settings = self.settings
             factor = rate_factor(self.steps, self._total_steps, settings.schedule, settings.warmup)
             for group in self._optimiser.param_groups:
-                group["lr"] = factor * settings.lr
+                if isinstance(group["lr"], Tensor):
+                    group["lr"].fill_(factor * settings.lr)
+                else:
+                    group["lr"] = factor * settings.lr
+
+    def _update_weights(self, view1: Batch, view2: Batch, ids: Tensor | None) -> Outcome | None:
+        """Compute the loss and its gradient and update the weights; return None if the step is skipped."""
+        outcome = self._forward(view1, view2, ids)
+        if outcome is None or not self._backward(outcome.loss):
+            return None
+        self._optimiser.step()
+        return outcome
 
     def _forward(self, view1: Batch, view2: Batch, ids: Tensor | None) -> Outcome | None:
         """Return the outcome of a batch; None to skip the step."""
@@ -243,7 +258,10 @@ class Training:
                 f"the checkpoint belongs to another training run: {found}; use the same settings or another folder."
             )
         self.method.load_state_dict(state["method"])
+        rates = [group["lr"] for group in self._optimiser.param_groups]  # of steps that `capture` reads on the device
         self._optimiser.load_state_dict(state["optimiser"])
+        for group, rate in zip(self._optimiser.param_groups, rates, strict=True):
+            group["lr"] = rate
         for parameter, found in self._optimiser.state.items():
             if any(isinstance(each, Tensor) and each.shape not in (parameter.shape, ()) for each in found.values()):
                 raise InputError("the optimiser's state does not fit the weights")

@@ -1,13 +1,16 @@
 """Run CUDA paths without a GPU: tensors that say they are on cuda:0 and compute on the CPU.
 
 A `FakeCuda` is a wrapper tensor that holds a CPU tensor. A dispatch mode runs every aten operation on the held tensors,
-so values, autograd, autocast and fused optimisers are real, and equal those of the CPU. `torch.Generator("cuda")` draws
-the numbers of a CPU generator with the same seed. As on CUDA, these raise an error: operations on tensors of both
-devices, generators of the wrong device, `.numpy()`, operations without a CUDA kernel, integer matrix products, and in
+so values, autograd, autocast and fused optimisers are real, and equal those of the CPU. As on CUDA, a generator draws
+other numbers than a CPU generator with the same seed, and these raise an error: operations on tensors of both devices,
+generators of the wrong device, `.numpy()`, operations without a CUDA kernel, integer matrix products, and in
 deterministic mode operations without a deterministic kernel.
 
 `LOG.waits` counts by place when the host waits for the device: `item`, `nonzero`, boolean indices, `repeat_interleave`
 without `output_size`, `bincount`, blocking copies, and pageable copies of more than 64 KB, which the driver stages.
+
+A captured graph (`torch.cuda.graph`) records operations without lasting effect. A replay repeats them on the recorded
+tensors and writes each result where the first one was. A wait while recording raises an error.
 
 Not seen: rounding, speed and memory of CUDA's kernels, device-side asserts, the order of streams, Triton, NCCL.
 
@@ -115,10 +118,14 @@ class Log:
         self.memory = 8 << 30
         self.reset()
 
+        self.tape = None  # of the graph that is being captured
+
     def reset(self):
         self.waits, self.operations, self.launches, self.bytes = Counter(), 0, 0, 0
 
     def wait(self, kind):
+        if self.tape is not None:
+            raise RuntimeError(f"operation not permitted when stream is capturing: {kind}")
         frame = sys._getframe(2)
         while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] != "graphcl":
             frame = frame.f_back
@@ -295,6 +302,64 @@ def _check_kernel(name, func, tensors, args):
         raise RuntimeError(f"{name}_cuda does not have a deterministic implementation.")
 
 
+def _merge_statistics(x, means, inverses, running_mean, running_var, momentum, eps, counts):
+    total, parts = counts.sum(), counts[:, None]
+    mean = (parts * means).sum(0) / total
+    variance = (parts * (inverses.double() ** -2 - eps + means**2)).sum(0) / total - mean**2
+    running_mean.lerp_(mean, momentum)
+    running_var.lerp_((variance * total / (total - 1)).float(), momentum)
+    return mean, (variance + eps).rsqrt().float()
+
+
+def _gradient_of_norm(grad, x, mean, inverse, weight, rows, products, counts):
+    total = counts.sum()
+    return (grad - rows / total - (x - mean) * inverse**2 * products / total) * inverse * weight
+
+
+def _sums_of_norm(grad, x, mean, inverse, weight, *_):
+    products = (grad * (x - mean)).sum(0)
+    return grad.sum(0), products, products * inverse, grad.sum(0)
+
+
+_ONLY_CUDA = {
+    "batch_norm_stats": lambda x, eps: (x.mean(0), (x.double().var(0, correction=0) + eps).rsqrt().float()),
+    "batch_norm_gather_stats_with_counts": _merge_statistics,
+    "batch_norm_elemt": lambda x, weight, bias, mean, inverse, eps: (x - mean) * inverse * weight + bias,
+    "batch_norm_backward_reduce": _sums_of_norm,
+    "batch_norm_backward_elemt": _gradient_of_norm,
+}
+"""Operations that have a kernel on CUDA only."""
+
+
+class Graph:
+    """Stands for `torch.cuda.CUDAGraph`."""
+
+    def replay(self):
+        for compute, args, kwargs, out in self.tape:
+            for old, new in zip(tree_leaves(out), tree_leaves(compute(*args, **kwargs)), strict=True):
+                if isinstance(old, torch.Tensor) and old.data_ptr() != new.data_ptr():
+                    old.copy_(new)
+
+
+@contextlib.contextmanager
+def capture(graph, pool=None, stream=None):
+    """Stand for `torch.cuda.graph`."""
+    LOG.tape, LOG.undo = [], []
+    yield
+    graph.tape, LOG.tape = LOG.tape, None
+    for tensor, before in reversed(LOG.undo):
+        tensor.copy_(before)
+
+
+def _written(func, args, kwargs):
+    """Return the tensors that `func` writes to, with copies."""
+    legacy = "batch_norm" in func._schema.name  # whose schemas do not say that they write running statistics
+    given = [*zip(func._schema.arguments, args, strict=False)]
+    given += [(each, kwargs[each.name]) for each in func._schema.arguments if each.name in kwargs]
+    written = [value for each, value in given if legacy or (each.alias_info and each.alias_info.is_write)]
+    return [(each, each.clone()) for each in tree_leaves(written) if isinstance(each, torch.Tensor)]
+
+
 def _run(func, args, kwargs):
     """Run one operation: check devices, count waits, compute on the held tensors."""
     tensors, generators, held = [], [], {}
@@ -341,9 +406,16 @@ def _run(func, args, kwargs):
             LOG.wait("boolean index")
     if to_cuda:
         inner_kwargs["device"] = CPU
-    unseeded = torch.Tag.nondeterministic_seeded in func.tags and not generators
-    with _draws_from_global() if unseeded else contextlib.nullcontext():
-        out = func(*inner_args, **inner_kwargs)
+    draws = torch.Tag.nondeterministic_seeded in func.tags
+    compute = _ONLY_CUDA.get(name, func)
+    before = _written(func, inner_args, inner_kwargs) if LOG.tape is not None else []
+    with _draws_from_global() if draws and not generators else contextlib.nullcontext():
+        if draws:  # skip a number, so that the others differ from those of a CPU generator with the same seed
+            torch.rand((), generator=generators[0] if generators else None)
+        out = compute(*inner_args, **inner_kwargs)
+    if LOG.tape is not None:
+        LOG.tape.append((compute, inner_args, inner_kwargs, out))
+        LOG.undo += before
     if not (func.is_view or "empty" in name or name == "_unsafe_view"):
         LOG.launches += 1
         LOG.bytes += sum(each.nbytes for each in tree_leaves((args, kwargs, out)) if isinstance(each, torch.Tensor))
@@ -417,6 +489,7 @@ def pytest_configure(config):
         "synchronize": lambda *_: LOG.wait("synchronize"), "mem_get_info": lambda *_: (LOG.memory, LOG.memory),
         "manual_seed": _GLOBAL.manual_seed, "manual_seed_all": _GLOBAL.manual_seed, "default_generators": (_GLOBAL,),
         "get_rng_state": lambda *_: _GLOBAL.get_state(), "set_rng_state": lambda state, *_: _GLOBAL.set_state(state),
+        "CUDAGraph": Graph, "graph": capture, "graph_pool_handle": lambda: None,
         "Stream": Stream, "Event": Stream, "current_stream": Stream, "default_stream": Stream,
     }  # fmt: skip
     for name, function in functions.items():

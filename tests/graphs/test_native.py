@@ -78,8 +78,8 @@ def test_pairs_are_those_of_torch(layout, data):
     mask = data.draw(st.none() | masks(layout.num_graphs))
     ours = _pairs(layout, mask)
     with loops(False):
-        for edge_ptr in (layout.edge_ptr, None):
-            reference = _pairs(replace(layout, edge_ptr=edge_ptr), mask)
+        for edge_ptr in (layout.host_edge_ptr, None):
+            reference = _pairs(replace(layout, host_edge_ptr=edge_ptr), mask)
             assert all(torch.equal(got, expected) for got, expected in zip(ours, reference, strict=True))
 
 

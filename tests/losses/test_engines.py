@@ -37,7 +37,7 @@ needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, re
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 interpreted = os.environ.get("TRITON_INTERPRET") == "1"
 runs_kernels = pytest.mark.skipif(DEVICE == "cpu" and not interpreted, reason="neither a GPU nor Triton's interpreter")
-ENGINES = ["dense", "tiled", pytest.param("triton", marks=[needs_triton, runs_kernels])]
+ENGINES = ["dense", "tiled", pytest.param("triton", marks=[needs_triton, runs_kernels, pytest.mark.cuda])]
 
 
 def on_cuda(test):
@@ -186,9 +186,11 @@ def kernels(some):
     from graphcl.losses.engine import triton_tiles
 
     if DEVICE == "cpu":
-        small = triton_tiles.blocks("ieee", 16, 16, 16)
-        triton_tiles.FORWARD = triton_tiles.BACKWARD = {"highest": small}
+        # The interpreter has no products in bfloat16.
+        triton_tiles.PIECES, triton_tiles.BITS = {"highest": 3}, torch.float16
+        triton_tiles.FORWARD = triton_tiles.BACKWARD = {3: triton_tiles.blocks(16, 16, 16)}
         triton_tiles.WIDEST = 16
+        triton_tiles._device = lambda _: (80, 2)
     return triton_tiles
 
 
@@ -385,6 +387,7 @@ def test_the_kernels_in_the_interpreter():
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.cuda
 @needs_triton
 @runs_kernels
 def test_triton_with_keys_of_other_ranks_and_gradients_that_are_not_wanted():

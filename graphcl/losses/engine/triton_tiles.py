@@ -1,16 +1,26 @@
 """Tiles of the tiled engine as Triton kernels, for float32 on CUDA.
 
-A program handles a block of rows and loops over all columns. The forward kernel treats the rows as anchors and computes
-their logsumexps. The backward kernel computes the gradient of the rows, both as anchors and as keys. No two programs
-write to the same address, so results are deterministic; the cost is that each direction computes its own tiles. Memory
-beyond the results is O(N K) for N anchors and K exponents.
+A program handles a block of rows and loops over columns. The forward kernel treats the rows as anchors and computes
+their logsumexps. The backward kernel computes the gradient of the rows, both as anchors and as keys. If there are fewer
+blocks of rows than multiprocessors, several programs share the columns of a block, and their results are added
+afterwards. No two programs write to the same address, so results are deterministic on a given device; the cost is that
+each direction computes its own tiles. Memory beyond the results is O(N D).
 
-`torch.get_float32_matmul_precision()` selects the precision of products. "highest" (the default of PyTorch) is full
-float32. "high" is three passes of TF32, which is nearly as exact. "medium" is one pass of TF32.
+Products use tensor cores. A float32 is the sum of pieces in bfloat16, and the product of two numbers is the sum of the
+products of their pieces. `torch.get_float32_matmul_precision()` selects the number of pieces, as PyTorch documents it:
+
+| precision              | pieces | bits of a number | products |
+|------------------------|-------:|-----------------:|---------:|
+| "highest", the default |      3 |               24 |        6 |
+| "high"                 |      2 |               16 |        3 |
+| "medium"               |      1 |                8 |        1 |
+
+GPUs without tensor cores for bfloat16 use products in float32.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -33,85 +43,195 @@ except ImportError:  # PyTorch without CUDA: the module must be importable; its 
         return function
 
 
-LOWEST = torch.finfo(torch.float32).min
-"""Initial value of a running maximum; finite, as -inf minus itself would be NaN."""
+LOG2_E = math.log2(math.e)
+"""Factor of the exponents: the kernels compute powers of 2, which the hardware does."""
+BITS = torch.bfloat16
+"""Dtype of the pieces."""
 LEAVE_OUT: dict[Mask | None, int] = {None: 0, "diagonal": 1, "ids": 2}
 WIDEST = 128
 """Largest number of gradient coordinates per program; for wider rows, more programs recompute the tiles."""
+MULTIPLE = 128
+"""The number of rows is padded to a multiple, so that no block of rows needs a mask."""
+PIECES = {"highest": 3, "high": 2, "medium": 1}
+"""Number of pieces in bfloat16 for each value of `torch.get_float32_matmul_precision()`."""
 
 
-def blocks(precision: str, rows: int, columns: int, depth: int, warps: int = 4, stages: int = 2) -> dict[str, Any]:
+def blocks(rows: int, columns: int, depth: int, warps: int = 4, stages: int = 2) -> dict[str, Any]:
     """Return the options of a kernel: rows per program, columns per iteration, coordinates per product, and launch."""
-    sizes = {"PRECISION": precision, "ROWS": rows, "COLUMNS": columns, "DEPTH": depth}
+    sizes = {"ROWS": rows, "COLUMNS": columns, "DEPTH": depth}
     # FP fusion: one instruction and one rounding for a product and a sum. From Triton 3.10 on, it is off by default.
     return sizes | {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": True}
 
 
 # Chosen from compiler reports, so that few registers spill and shared memory stays within the 99 KB of smaller chips;
-# tests/losses/test_compiled.py repeats them. Products in full float32 unroll the depth instead of using tensor cores,
-# so their depth is short.
+# tests/losses/test_compiled.py repeats them. Products in float32 unroll the depth instead of using tensor cores, so
+# their depth is short.
 FORWARD = {
-    "highest": blocks("ieee", 64, 64, 16, stages=3),
-    "high": blocks("tf32x3", 64, 64, 32),
-    "medium": blocks("tf32", 128, 128, 32, warps=8, stages=3),
+    0: blocks(64, 64, 16, stages=3),
+    1: blocks(128, 128, 32, warps=8, stages=3),
+    2: blocks(64, 64, 32),
+    3: blocks(64, 64, 32),
 }
-"""Options of the forward kernel for each value of `torch.get_float32_matmul_precision()`."""
+"""Options of the forward kernel by the number of pieces in bfloat16; 0 stands for float32."""
 BACKWARD = {
-    "highest": blocks("ieee", 64, 32, 16),
-    "high": blocks("tf32x3", 64, 32, 32),
-    "medium": blocks("tf32", 64, 64, 32, warps=8),
+    0: blocks(64, 32, 16),
+    1: blocks(64, 64, 32, warps=8),
+    2: blocks(64, 32, 32),
+    3: blocks(64, 32, 32),
 }
+# For rows of at most `WIDEST` columns on chips with 227 KB: the block of rows stays in shared memory.
+LARGE_FORWARD = {
+    1: blocks(128, 128, 128, warps=8, stages=3),
+    2: blocks(128, 64, 128, warps=8, stages=3),
+    3: blocks(128, 64, 128, warps=8),
+}
+LARGE_BACKWARD = {
+    1: blocks(128, 64, 128, warps=8, stages=3),
+    2: blocks(128, 64, 128, warps=8),
+    3: blocks(128, 64, 128, warps=8),
+}
+
+
+class Launch:
+    """Options, rows and sizes of the launches of a pass.
+
+    Args:
+        sums: sums to compute.
+        small: options by the number of pieces.
+        large: options for chips with much shared memory, used instead of `small` if it is large enough.
+    """
+
+    def __init__(self, sums: Sums, small: dict[int, dict[str, Any]], large: dict[int, dict[str, Any]]) -> None:
+        self.sums, sets = sums, sums.comparison.sets
+        width = sets[0].size(1)
+        capability, self.processors = _device(sets[0])
+        pieces = PIECES[torch.get_float32_matmul_precision()] if capability >= 80 else 0
+        fits = pieces and capability in (90, 100) and width <= WIDEST
+        self.options = dict((large if fits else small)[pieces])
+        out = min(WIDEST, max(16, triton.next_power_of_2(width)))
+        self.options |= {"DEPTH": min(out, self.options["DEPTH"]), "PIECES": max(1, pieces), "WIDTH": width}
+        self.out, self.stride = out, triton.cdiv(width, out) * out
+        self.sets = [_pieces(each, pieces, self.stride) for each in sets]
+
+    def grid(self, rows: Tensor, wide: int = 1) -> tuple[int, int, int]:
+        """Return the numbers of blocks of rows, of blocks of coordinates and of programs that share the columns."""
+        programs = triton.cdiv(rows.size(0), self.options["ROWS"]) * wide
+        at_once = self.processors * max(1, 8 // self.options["num_warps"])
+        # Take the smallest number for which the last wave of programs is nearly as full as possible. Each program of
+        # those that share columns has results of its own, so limit their number.
+        full = {
+            shares: shares * programs / (at_once * triton.cdiv(shares * programs, at_once))
+            for shares in range(1, max(1, 4 * at_once // programs) + 1)
+        }
+        return programs // wide, wide, next(each for each in full if full[each] >= 0.95 * max(full.values()))
+
+    def arguments(
+        self, rows: int, columns: int, mask: Mask | None, two: Sequence[int]
+    ) -> tuple[list[Tensor], list[float], dict[str, Any]]:
+        """Return what both kernels take: pieces and ids of two sets; sizes, centers, coefficients; constants, options.
+
+        Args:
+            rows: number of the set whose rows are divided among the programs.
+            columns: number of the set over which the programs loop.
+            mask: mask of the pairs of the two sets.
+            two: numbers of one or two exponents.
+        """
+        comparison, exponents = self.sums.comparison, [self.sums.exponents[k] for k in two]
+        x, y = comparison.sets[rows], comparison.sets[columns]
+        ids = [x, x]  # read only with the mask `ids`
+        if mask == "ids":
+            assert comparison.ids is not None
+            of_views, of_queue = (each.contiguous() for each in comparison.ids)
+            ids = [of_queue if each == 2 else of_views for each in (rows, columns)]
+        scalars = _padded([(each.center, *(LOG2_E * value for value in each.total)) for each in exponents], 6)
+        terms = _terms(each.total for each in exponents)
+        constants = {"K": len(two), "TERMS": terms, "LEAVE_OUT": LEAVE_OUT[mask], "STRIDE": self.stride}
+        tensors = [self.sets[rows], self.sets[columns], *ids]
+        return tensors, [x.size(0), y.size(0), *scalars], constants | self.options
 
 
 def forward(sums: Sums) -> tuple[list[Tensor], list[Tensor]]:
     """Return logsumexps and mean similarities, see `Tiles`."""
-    options = FORWARD[torch.get_float32_matmul_precision()]
-    sets = [each.contiguous() for each in sums.comparison.sets]
+    launch = Launch(sums, FORWARD, LARGE_FORWARD)
     totals, expected = [], []
     for anchors, key_sets in enumerate(sums.comparison.key_sets):
-        x = sets[anchors]
-        grid = (triton.cdiv(x.size(0), options["ROWS"]),)
-        # Online logsumexp: for each anchor, `highest` is the running maximum of P, `total` the sum of the weights
-        # e^(P - highest) and `moment` the sum of the weighted similarities. Each set of keys updates them.
-        highest = x.new_full((len(sums.exponents), x.size(0)), LOWEST)
-        total, moment = torch.zeros_like(highest), torch.zeros_like(highest)
-        for keys, mask in key_sets:
+        x = sums.comparison.sets[anchors]
+        grid = launch.grid(x)
+        # One logsumexp and one mean for each set of keys, and each of the programs that share its columns.
+        logs, means = x.new_zeros(2, len(key_sets), grid[2], len(sums.exponents), x.size(0))
+        for number, (keys, mask) in enumerate(key_sets):
             for two in _twos(range(len(sums.exponents))):
-                state = [each[two[0] :] for each in (highest, total, moment)]
-                rows, scalars, constants = _arguments(sums, sets, anchors, keys, mask, two)
+                into = [each[number, :, two[0] :] for each in (logs, means)]
+                tensors, scalars, constants = launch.arguments(anchors, keys, mask, two)
                 with torch.cuda.device_of(x):
-                    _forward[grid](*rows, *state, *scalars, EXPECTED=sums.expected, **constants, **options)
-        totals.append(total.log() + highest)
-        expected.append(torch.where(total > 0, moment / total, 0.0))
+                    _forward[grid](*tensors, *into, logs.stride(1), *scalars, EXPECTED=sums.expected, **constants)
+        logs, means = logs.flatten(0, 1) / LOG2_E, means.flatten(0, 1)
+        totals.append(logs.logsumexp(dim=0))
+        weights = torch.where(logs > -torch.inf, logs - totals[-1], -torch.inf).exp()
+        expected.append((weights * means).sum(dim=0) if sums.expected else totals[-1])
     return totals, expected
 
 
 def backward(sums: Sums, totals: list[Tensor], upstream: list[Tensor], wanted: list[bool]) -> list[Tensor | None]:
     """Return the gradients of the sets, see `Tiles`."""
-    options = BACKWARD[torch.get_float32_matmul_precision()]
-    sets = [each.contiguous() for each in sums.comparison.sets]
-    gradients = [torch.zeros_like(each) if want else None for each, want in zip(sets, wanted, strict=True)]
+    launch = Launch(sums, BACKWARD, LARGE_BACKWARD)
+    sets = sums.comparison.sets
+    grids = [launch.grid(each, triton.cdiv(each.size(1), launch.out)) for each in sets]
+    # One gradient for each of the programs that share the columns.
+    gradients = [
+        each.new_zeros(grid[2], *each.shape) if want else None
+        for each, grid, want in zip(sets, grids, wanted, strict=True)
+    ]
     for two in _twos([k for k, slope in enumerate(sums.slopes) if any(slope)]):
         slopes = [sums.slopes[k] for k in two]
         anchored = [
-            (torch.stack([total[k] for k in two]), torch.stack([gradient[k] for k in two]))
+            (torch.stack([LOG2_E * total[k] for k in two]), torch.stack([gradient[k] for k in two]))
             for total, gradient in zip(totals, upstream, strict=True)
         ]
         for number, (x, into) in enumerate(zip(sets, gradients, strict=True)):
             if into is None:
                 continue
-            width = min(WIDEST, max(16, triton.next_power_of_2(x.size(1))))
-            grid = triton.cdiv(x.size(0), options["ROWS"]), triton.cdiv(x.size(1), width)
             for other, mask, as_anchor, as_key in _roles(sums, number):
                 of_rows = anchored[number] if as_anchor else (x, x)
                 of_columns = anchored[other] if as_key else (x, x)
-                rows, scalars, constants = _arguments(sums, sets, number, other, mask, two)
-                constants |= {"SLOPE_TERMS": _terms(slopes), "AS_ANCHOR": as_anchor, "AS_KEY": as_key, "OUT": width}
+                tensors, scalars, constants = launch.arguments(number, other, mask, two)
+                constants |= {"SLOPE_TERMS": _terms(slopes), "AS_ANCHOR": as_anchor, "AS_KEY": as_key}
                 with torch.cuda.device_of(x):
-                    _backward[grid](
-                        *rows, *of_rows, *of_columns, into, *scalars, *_padded(slopes, 4), **constants, **options
+                    _backward[grids[number]](
+                        *tensors,
+                        *of_rows,
+                        *of_columns,
+                        into,
+                        *scalars,
+                        *_padded(slopes, 4),
+                        OUT=launch.out,
+                        **constants,
                     )
-    return gradients
+    return [None if each is None else each.sum(dim=0) for each in gradients]
+
+
+def _device(some: Tensor) -> tuple[int, int]:
+    """Return the compute capability, such as 90 for 9.0 and 0 for chips not by NVIDIA, and the number of processors."""
+    with torch.cuda.device_of(some):
+        target = triton.runtime.driver.active.get_current_target()
+    capability = target.arch if target.backend == "cuda" else 0
+    return capability, torch.cuda.get_device_properties(some.device).multi_processor_count
+
+
+def _pieces(rows: Tensor, count: int, width: int) -> Tensor:
+    """Return `rows` as a sum of `count` pieces in bfloat16, `[N, count, width]`; one piece in float32 if `count` is 0.
+
+    Zeros pad the columns, and the rows to a multiple of `MULTIPLE`.
+    """
+    rest = torch.nn.functional.pad(rows, (0, width - rows.size(1), 0, -rows.size(0) % MULTIPLE))
+    if count == 0:
+        return rest[:, None].contiguous()
+    pieces = rest.new_empty(rest.size(0), count, width, dtype=BITS)
+    pieces[:, 0] = rest
+    for number in range(1, count):
+        rest = rest - pieces[:, number - 1]
+        pieces[:, number] = rest
+    return pieces
 
 
 def _twos(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
@@ -128,22 +248,6 @@ def _roles(sums: Sums, number: int) -> list[tuple[int, Mask | None, bool, bool]]
     # Sort, so that the gradient is summed in a fixed order and is deterministic.
     both = sorted(as_anchor | as_key, key=str)
     return [(*each, each in as_anchor, each in as_key) for each in both]
-
-
-def _arguments(
-    sums: Sums, sets: list[Tensor], rows: int, columns: int, mask: Mask | None, two: Sequence[int]
-) -> tuple[list[Tensor], list[float], dict[str, Any]]:
-    """Return what both kernels take: two sets of rows and their ids; sizes, centers and coefficients; constants."""
-    x, y, exponents = sets[rows], sets[columns], [sums.exponents[k] for k in two]
-    ids = [x, x]  # read only with the mask `ids`
-    if mask == "ids":
-        assert sums.comparison.ids is not None
-        of_views, of_queue = (each.contiguous() for each in sums.comparison.ids)
-        ids = [of_queue if each == 2 else of_views for each in (rows, columns)]
-    scalars = _padded([(each.center, *each.total) for each in exponents], 6)
-    terms = _terms(each.total for each in exponents)
-    constants = {"K": len(two), "TERMS": terms, "LEAVE_OUT": LEAVE_OUT[mask], "WIDTH": x.size(1)}
-    return [x, y, *ids], [x.size(0), y.size(0), *scalars], constants
 
 
 def _terms(coefficients: Iterable[Coefficients]) -> int:
@@ -183,19 +287,70 @@ def _polynomial(
 
 
 @jit
-def _similarities(
-    x: tl.tensor, y: tl.tensor, row: tl.tensor, column: tl.tensor, rows: tl.tensor, columns: tl.tensor,
-    PRECISION: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+def _load(
+    rows: tl.tensor, row: tl.tensor, depth: tl.tensor, PIECES: tl.constexpr, STRIDE: tl.constexpr,
+) -> tuple[tl.tensor, tl.tensor, tl.tensor]:  # fmt: skip
+    """Return three pieces of the rows `row` at the coordinates `depth`; beyond `PIECES`, they are not used."""
+    place = rows + row.to(tl.int64)[:, None] * (PIECES * STRIDE) + depth[None, :]
+    first = tl.load(place)
+    second, third = first, first
+    if PIECES > 1:
+        second = tl.load(place + STRIDE)
+    if PIECES > 2:
+        third = tl.load(place + 2 * STRIDE)
+    return first, second, third
+
+
+@jit
+def _split(values: tl.tensor, DTYPE: tl.constexpr) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
+    """Return the pieces of `values` in float32."""
+    first = values.to(DTYPE)
+    rest = values - first.to(tl.float32)
+    second = rest.to(DTYPE)
+    return first, second, (rest - second.to(tl.float32)).to(DTYPE)
+
+
+@jit
+def _product(
+    a0: tl.tensor, a1: tl.tensor, a2: tl.tensor, b0: tl.tensor, b1: tl.tensor, b2: tl.tensor, result: tl.tensor,
+    PIECES: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
-    """Return the similarities of the rows `row` of `x` and the rows `column` of `y`; 0 for indices out of range."""
+    """Add the product of two matrices, given by their pieces, to `result`; small products first, for rounding."""
+    if PIECES > 2:
+        result = tl.dot(a2, b0, result)
+        result = tl.dot(a1, b1, result)
+        result = tl.dot(a0, b2, result)
+    if PIECES > 1:
+        result = tl.dot(a1, b0, result)
+        result = tl.dot(a0, b1, result)
+    return tl.dot(a0, b0, result, input_precision="ieee")
+
+
+@jit
+def _similarities(
+    x: tl.tensor, y: tl.tensor, row: tl.tensor, column: tl.tensor, x0: tl.tensor, x1: tl.tensor, x2: tl.tensor,
+    PIECES: tl.constexpr, WIDTH: tl.constexpr, STRIDE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    DEPTH: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
+    """Return the similarities of the rows `row` of `x` and the rows `column` of `y`.
+
+    `x0`, `x1` and `x2` are the pieces of the rows of `x` at the first coordinates, loaded once for all columns.
+    """
     result = tl.zeros([ROWS, COLUMNS], dtype=tl.float32)
-    x_row = x + row.to(tl.int64)[:, None] * WIDTH
-    y_row = y + column.to(tl.int64)[None, :] * WIDTH
     for start in range(0, WIDTH, DEPTH):
         depth = start + tl.arange(0, DEPTH)
-        a = tl.load(x_row + depth[None, :], mask=(row < rows)[:, None] & (depth < WIDTH)[None, :], other=0.0)
-        b = tl.load(y_row + depth[:, None], mask=(column < columns)[None, :] & (depth < WIDTH)[:, None], other=0.0)
-        result = tl.dot(a, b, result, input_precision=PRECISION)
+        if WIDTH > DEPTH:
+            x0, x1, x2 = _load(x, row, depth, PIECES, STRIDE)
+        y0, y1, y2 = _load(y, column, depth, PIECES, STRIDE)
+        result = _product(x0, x1, x2, tl.trans(y0), tl.trans(y1), tl.trans(y2), result, PIECES)
+    return result
+
+
+@jit
+def _ids(ids: tl.tensor, row: tl.tensor, rows: tl.tensor, LEAVE_OUT: tl.constexpr) -> tl.tensor:
+    result = row
+    if LEAVE_OUT == 2:
+        result = tl.load(ids + row, mask=row < rows, other=0)
     return result
 
 
@@ -209,7 +364,7 @@ def _negatives(
     if LEAVE_OUT == 1:
         kept = kept & (row[:, None] != column[None, :])
     if LEAVE_OUT == 2:
-        column_id = tl.load(column_ids + column, mask=column < columns, other=0)
+        column_id = _ids(column_ids, column, columns, LEAVE_OUT)
         kept = kept & (row_id[:, None] != column_id[None, :])
     return kept
 
@@ -219,10 +374,13 @@ def _add(
     highest: tl.tensor, total: tl.tensor, moment: tl.tensor, value: tl.tensor, similarity: tl.tensor,
     EXPECTED: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:  # fmt: skip
-    """Return running maximum, sum of weights and sum of weighted similarities after adding one tile."""
+    """Return running maximum, sum of weights and sum of weighted similarities after adding one tile.
+
+    The weight of a value is 2^(value - maximum), so that no weight is larger than 1.
+    """
     now = tl.maximum(highest, tl.max(value, 1))
-    weight = tl.exp(value - now[:, None])
-    shrink = tl.exp(highest - now)
+    weight = tl.exp2(value - now[:, None])
+    shrink = tl.exp2(highest - now)
     total = total * shrink + tl.sum(weight, 1)
     if EXPECTED:
         moment = moment * shrink + tl.sum(weight * similarity, 1)
@@ -230,43 +388,58 @@ def _add(
 
 
 @jit
+def _columns(columns: tl.tensor, COLUMNS: tl.constexpr) -> tuple[tl.tensor, tl.tensor]:
+    """Return the first and last column of the program, of those that share the columns."""
+    share = tl.cdiv(tl.cdiv(columns, COLUMNS), tl.num_programs(2)) * COLUMNS
+    first = tl.program_id(2) * share
+    return first, tl.minimum(first + share, columns)
+
+
+@jit
+def _store(
+    totals: tl.tensor, means: tl.tensor, inside: tl.tensor, highest: tl.tensor, total: tl.tensor, moment: tl.tensor,
+) -> None:  # fmt: skip
+    """Store the base-2 logsumexps and the mean similarities of running sums."""
+    tl.store(totals, tl.log2(total) + highest, mask=inside)
+    tl.store(means, moment / total, mask=inside & (total > 0))
+
+
+@jit
 def _forward(
-    x: tl.tensor, y: tl.tensor, x_ids: tl.tensor, y_ids: tl.tensor, highest: tl.tensor, total: tl.tensor,
-    moment: tl.tensor, rows: tl.tensor, columns: tl.tensor, p_center: tl.tensor, p0: tl.tensor, p1: tl.tensor,
+    x: tl.tensor, y: tl.tensor, x_ids: tl.tensor, y_ids: tl.tensor, totals: tl.tensor, means: tl.tensor,
+    part: tl.tensor, rows: tl.tensor, columns: tl.tensor, p_center: tl.tensor, p0: tl.tensor, p1: tl.tensor,
     p2: tl.tensor, p3: tl.tensor, p4: tl.tensor, q_center: tl.tensor, q0: tl.tensor, q1: tl.tensor, q2: tl.tensor,
     q3: tl.tensor, q4: tl.tensor,
-    K: tl.constexpr, TERMS: tl.constexpr, EXPECTED: tl.constexpr, LEAVE_OUT: tl.constexpr, PRECISION: tl.constexpr,
-    WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+    K: tl.constexpr, TERMS: tl.constexpr, EXPECTED: tl.constexpr, LEAVE_OUT: tl.constexpr, PIECES: tl.constexpr,
+    WIDTH: tl.constexpr, STRIDE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Update the running sums of the anchors `x` by the keys `y`, for exponent P, and for exponent Q if K is 2."""
+    """Store the sums of the anchors `x` over the keys `y`, for exponent P, and for exponent Q if K is 2.
+
+    The exponents are those of powers of 2. `part` is the distance of the results of programs that share the columns.
+    """
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = row < rows
-    row_id = row
-    if LEAVE_OUT == 2:
-        row_id = tl.load(x_ids + row, mask=inside, other=0)
-    p_highest = tl.load(highest + row, mask=inside, other=0.0)
-    p_total = tl.load(total + row, mask=inside, other=0.0)
-    p_moment = tl.load(moment + row, mask=inside, other=0.0)
-    if K == 2:
-        q_highest = tl.load(highest + rows + row, mask=inside, other=0.0)
-        q_total = tl.load(total + rows + row, mask=inside, other=0.0)
-        q_moment = tl.load(moment + rows + row, mask=inside, other=0.0)
-    for start in range(0, columns, COLUMNS):
+    row_id = _ids(x_ids, row, rows, LEAVE_OUT)
+    p_highest = tl.full([ROWS], -3.4e38, dtype=tl.float32)  # -inf minus itself would be NaN
+    p_total = tl.zeros([ROWS], dtype=tl.float32)
+    p_moment = p_total
+    q_highest, q_total, q_moment = p_highest, p_total, p_moment
+    x0, x1, x2 = _load(x, row, tl.arange(0, DEPTH), PIECES, STRIDE)
+    first, last = _columns(columns, COLUMNS)
+    for start in range(first, last, COLUMNS):
         column = start + tl.arange(0, COLUMNS)
-        c = _similarities(x, y, row, column, rows, columns, PRECISION, WIDTH, ROWS, COLUMNS, DEPTH)
+        c = _similarities(x, y, row, column, x0, x1, x2, PIECES, WIDTH, STRIDE, ROWS, COLUMNS, DEPTH)
         kept = _negatives(row, column, columns, row_id, y_ids, LEAVE_OUT)
         value = tl.where(kept, _polynomial(c - p_center, p0, p1, p2, p3, p4, TERMS), -float("inf"))
         p_highest, p_total, p_moment = _add(p_highest, p_total, p_moment, value, c, EXPECTED)
         if K == 2:
             value = tl.where(kept, _polynomial(c - q_center, q0, q1, q2, q3, q4, TERMS), -float("inf"))
             q_highest, q_total, q_moment = _add(q_highest, q_total, q_moment, value, c, EXPECTED)
-    tl.store(highest + row, p_highest, mask=inside)
-    tl.store(total + row, p_total, mask=inside)
-    tl.store(moment + row, p_moment, mask=inside)
+    place = tl.program_id(2).to(tl.int64) * part + row
+    _store(totals + place, means + place, inside, p_highest, p_total, p_moment)
     if K == 2:
-        tl.store(highest + rows + row, q_highest, mask=inside)
-        tl.store(total + rows + row, q_total, mask=inside)
-        tl.store(moment + rows + row, q_moment, mask=inside)
+        place += rows
+        _store(totals + place, means + place, inside, q_highest, q_total, q_moment)
 
 
 @jit
@@ -281,11 +454,11 @@ def _derivative(
     """
     derivative = tl.zeros_like(value)
     if AS_ANCHOR:
-        derivative += tl.exp(value - x_total[:, None]) * x_gradient[:, None]
+        derivative += tl.exp2(value - x_total[:, None]) * x_gradient[:, None]
     if AS_KEY:
         y_total = tl.load(y_totals + column, mask=column < columns, other=0.0)
         y_gradient = tl.load(y_gradients + column, mask=column < columns, other=0.0)
-        derivative += tl.exp(value - y_total[None, :]) * y_gradient[None, :]
+        derivative += tl.exp2(value - y_total[None, :]) * y_gradient[None, :]
     return derivative
 
 
@@ -297,19 +470,14 @@ def _backward(
     q_center: tl.tensor, q0: tl.tensor, q1: tl.tensor, q2: tl.tensor, q3: tl.tensor, q4: tl.tensor, dp0: tl.tensor,
     dp1: tl.tensor, dp2: tl.tensor, dp3: tl.tensor, dq0: tl.tensor, dq1: tl.tensor, dq2: tl.tensor, dq3: tl.tensor,
     K: tl.constexpr, TERMS: tl.constexpr, SLOPE_TERMS: tl.constexpr, AS_ANCHOR: tl.constexpr, AS_KEY: tl.constexpr,
-    LEAVE_OUT: tl.constexpr, PRECISION: tl.constexpr, WIDTH: tl.constexpr, OUT: tl.constexpr, ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+    LEAVE_OUT: tl.constexpr, PIECES: tl.constexpr, WIDTH: tl.constexpr, STRIDE: tl.constexpr,
+    OUT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
 ) -> None:  # fmt: skip
     """Add to `into` the gradient with respect to `x` from its comparison with `y`, for `OUT` coordinates."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = row < rows
-    row_id = row
-    if LEAVE_OUT == 2:
-        row_id = tl.load(x_ids + row, mask=inside, other=0)
-    p_total = row
-    p_gradient = row
-    q_total = row
-    q_gradient = row
+    row_id = _ids(x_ids, row, rows, LEAVE_OUT)
+    p_total, p_gradient, q_total, q_gradient = row, row, row, row
     if AS_ANCHOR:
         p_total = tl.load(x_totals + row, mask=inside, other=0.0)
         p_gradient = tl.load(x_gradients + row, mask=inside, other=0.0)
@@ -318,11 +486,15 @@ def _backward(
             q_gradient = tl.load(x_gradients + rows + row, mask=inside, other=0.0)
     q_totals = y_totals + columns
     q_gradients = y_gradients + columns
-    out = tl.program_id(1) * OUT + tl.arange(0, OUT)
+    out = tl.arange(0, OUT)
+    if WIDTH > OUT:
+        out += tl.program_id(1) * OUT
     result = tl.zeros([ROWS, OUT], dtype=tl.float32)
-    for start in range(0, columns, COLUMNS):
+    x0, x1, x2 = _load(x, row, tl.arange(0, DEPTH), PIECES, STRIDE)
+    first, last = _columns(columns, COLUMNS)
+    for start in range(first, last, COLUMNS):
         column = start + tl.arange(0, COLUMNS)
-        c = _similarities(x, y, row, column, rows, columns, PRECISION, WIDTH, ROWS, COLUMNS, DEPTH)
+        c = _similarities(x, y, row, column, x0, x1, x2, PIECES, WIDTH, STRIDE, ROWS, COLUMNS, DEPTH)
         value = _polynomial(c - p_center, p0, p1, p2, p3, p4, TERMS)
         derivative = _derivative(value, p_total, p_gradient, y_totals, y_gradients, column, columns, AS_ANCHOR, AS_KEY)
         weight = derivative * _polynomial(c - p_center, dp0, dp1, dp2, dp3, 0.0, SLOPE_TERMS)
@@ -334,9 +506,11 @@ def _backward(
             weight += derivative * _polynomial(c - q_center, dq0, dq1, dq2, dq3, 0.0, SLOPE_TERMS)
         # Mask after the products, as weights of masked pairs and of anchors without negatives can be infinite.
         weight = tl.where(_negatives(row, column, columns, row_id, y_ids, LEAVE_OUT), weight, 0.0)
-        place = column.to(tl.int64)[:, None] * WIDTH + out[None, :]
-        values = tl.load(y + place, mask=(column < columns)[:, None] & (out < WIDTH)[None, :], other=0.0)
-        result = tl.dot(weight, values, result, input_precision=PRECISION)
+        # Tensor cores truncate sums, so that an error of one sign would grow with the number of columns.
+        y0, y1, y2 = _load(y, column, out, PIECES, STRIDE)
+        w0, w1, w2 = _split(weight, y.dtype.element_ty)
+        result += _product(w0, w1, w2, y0, y1, y2, tl.zeros([ROWS, OUT], dtype=tl.float32), PIECES)
+    into += tl.program_id(2).to(tl.int64) * rows * WIDTH
     place = row.to(tl.int64)[:, None] * WIDTH + out[None, :]
     mask = inside[:, None] & (out < WIDTH)[None, :]
     tl.store(into + place, tl.load(into + place, mask=mask, other=0.0) + result, mask=mask)

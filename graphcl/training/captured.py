@@ -1,0 +1,155 @@
+"""Replay training steps as CUDA graphs, which launches all operations of a step at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch, Data
+
+from graphcl.distributed import ranks
+from graphcl.errors import InputError
+from graphcl.graphs.batching import assemble
+from graphcl.methods import Method, Outcome
+from graphcl.models.contrastive import ContrastiveModel
+from graphcl.models.padding import Padding
+from graphcl.training.settings import TrainingSettings
+
+Step = Callable[[Batch, Batch, Tensor | None], Outcome | None]
+"""Function of both views and the ids that updates the weights."""
+_OF_NODES, _OF_EDGES, _OF_GRAPHS = ("x",), ("edge_attr", "edge_weight"), ("y", "pair_weight")
+
+
+def check_capture(method: Method, settings: TrainingSettings, device: torch.device) -> None:
+    """Raise InputError if the steps of `method` cannot be captured."""
+    models = [each for each in method.modules() if isinstance(each, ContrastiveModel)]
+    problems = {
+        f"needs a CUDA device, and training runs on the {device.type}": device.type != "cuda",
+        f"does not fit {type(method).__name__}, whose steps differ from each other": not method.capturable,
+        "needs an encoder of this library, as it pads views": not all(each.takes_padding for each in models),
+        "runs on one rank": ranks.size() > 1,
+        "does not fit `micro_batch`": settings.micro_batch is not None,
+        "does not fit `non_finite` skip, which waits for the device": settings.non_finite == "skip",
+    }
+    for problem, is_met in problems.items():
+        if is_met:
+            raise InputError(f"`capture` {problem}; leave it out.")
+
+
+class Captured:
+    """A training step that is captured as a CUDA graph and replayed, with equal results up to rounding.
+
+    Views are padded to a fixed size, some 12 % above the first; a larger one makes a new graph of larger size. The
+    first step of each size runs as usual, as libraries set themselves up then.
+
+    Args:
+        step: function that updates the weights, without waiting for the device or reading values on the host.
+    """
+
+    def __init__(self, step: Step) -> None:
+        self._step = step
+        self._stream, self._pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
+        self._captures: dict[tuple[int, int], _Capture] = {}
+
+    def __call__(self, view1: Batch, view2: Batch, ids: Tensor | None) -> Outcome | None:
+        """Return the outcome of a step on two views."""
+        key = view1.num_graphs, view2.num_graphs
+        capture = self._captures.get(key)
+        if capture is None or not capture.fits(view1, view2):
+            capture = self._captures[key] = _Capture((view1, view2), ids, capture)
+        capture.fill((view1, view2), ids)
+        if not capture.is_set_up:
+            capture.is_set_up = True
+            self._stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self._stream):
+                outcome = self._step(*capture.padded(), capture.ids)
+            torch.cuda.current_stream().wait_stream(self._stream)
+            return outcome
+        if capture.outcome is None:
+            with torch.cuda.graph(capture.graph, pool=self._pool, stream=self._stream):
+                outcome = self._step(*capture.padded(), capture.ids)
+            assert outcome is not None
+            capture.outcome = _each(Tensor.detach, outcome)
+        capture.graph.replay()
+        return _each(Tensor.clone, capture.outcome)  # the next replay overwrites it
+
+
+def _each(change: Callable[[Tensor], Tensor], outcome: Outcome) -> Outcome:
+    return Outcome(**{name: change(each) for name, each in vars(outcome).items()})
+
+
+class _Capture:
+    """The inputs of steps of one size at fixed addresses, and the CUDA graph that reads them."""
+
+    def __init__(self, views: tuple[Batch, Batch], ids: Tensor | None, smaller: _Capture | None) -> None:
+        before: Sequence[_FixedView | None] = smaller.views if smaller else (None, None)
+        self.views: list[_FixedView] = [_FixedView(*each) for each in zip(views, before, strict=True)]
+        self.ids = None if ids is None else ids.clone()
+        self.graph, self.is_set_up = torch.cuda.CUDAGraph(), False
+        self.outcome: Outcome | None = None  # of the last replay
+
+    def fits(self, *views: Batch) -> bool:
+        return all(room.fits(view) for room, view in zip(self.views, views, strict=True))
+
+    def fill(self, views: tuple[Batch, Batch], ids: Tensor | None) -> None:
+        for room, view in zip(self.views, views, strict=True):
+            room.fill(view)
+        if self.ids is not None and ids is not None:
+            self.ids.copy_(ids)
+
+    def padded(self) -> tuple[Batch, Batch]:
+        first, second = self.views
+        return first.padded(), second.padded()
+
+
+class _FixedView:
+    """Views of B graphs at fixed addresses, padded to P nodes and Q edges.
+
+    Padding nodes are spread over B / 8 + 1 padding graphs and padding edges over padding nodes, as one warp sums the
+    rows of a graph or a node.
+    """
+
+    def __init__(self, like: Batch, smaller: _FixedView | None) -> None:
+        nodes, edges = (size + size // 8 + 64 for size in (like.num_nodes, like.num_edges))
+        self._nodes: int = max(nodes, smaller._nodes) if smaller else nodes
+        self._edges: int = max(edges, smaller._edges) if smaller else edges
+        nodes, edges, self._graphs = self._nodes, self._edges, like.num_graphs
+        device = like.x.device
+        rooms = dict.fromkeys(_OF_NODES, nodes) | dict.fromkeys(_OF_EDGES, edges)
+        rooms |= dict.fromkeys(_OF_GRAPHS, like.num_graphs)
+        given = {key: like.get(key) for key in rooms}
+        self._fields = {
+            key: value.new_zeros(rooms[key], *value.shape[1:])
+            for key, value in given.items()
+            if isinstance(value, Tensor) and value.dim() and key in like
+        }
+        self._batch = like.batch.new_zeros(nodes)
+        self._edge_index = like.edge_index.new_zeros(2, edges)
+        self._sizes = torch.zeros(2, dtype=torch.long, device=device)
+        self._node, self._edge = torch.arange(nodes, device=device), torch.arange(edges, device=device)
+        self._ptr = torch.zeros(like.num_graphs + 1, dtype=torch.long, device=device)
+        self._counts = torch.tensor([[nodes, 0.0], [-nodes, 1.0]], device=device)
+
+    def fits(self, view: Batch) -> bool:
+        """Return whether there is room for `view` and at least one padding node."""
+        return view.num_nodes < self._nodes and view.num_edges <= self._edges
+
+    def fill(self, view: Batch) -> None:
+        """Copy `view` to the fixed addresses."""
+        nodes, edges = view.num_nodes, view.num_edges
+        self._sizes.copy_(torch.tensor([nodes, edges]), non_blocking=True)
+        self._batch[:nodes].copy_(view.batch)
+        self._edge_index[:, :edges].copy_(view.edge_index)
+        for key, room in self._fields.items():
+            room[: len(view[key])].copy_(view[key])
+
+    def padded(self) -> Batch:
+        """Return the view with padding, computed from what `fill` copied."""
+        nodes, edges = self._sizes
+        kept, extra = self._node < nodes, self._graphs // 8 + 1
+        graph = torch.where(kept, self._batch, self._graphs + (self._node - nodes) % extra)
+        ends = torch.where(self._edge < edges, self._edge_index, nodes + self._edge % (self._nodes - nodes))
+        counts = self._counts[:, 0] + self._counts[:, 1] * nodes
+        fields = {**self._fields, "edge_index": ends, "padding": Padding(kept[:, None], counts, extra)}
+        return assemble(Data, fields, None, {}, self._ptr, graph)
