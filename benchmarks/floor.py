@@ -31,9 +31,9 @@ the encoder's shape and bytes / bandwidth, that of the cache if what a view keep
 otherwise: nothing overlaps, but nothing is moved twice.
 
 `step_bounds` is a model of a whole eager step on a GPU that is not there, from its data sheet. A step takes at least
-the bytes above / bandwidth, the flops / peak in float32, and 2 microseconds for each kernel. It takes at most 20
+the bytes above / bandwidth, the flops / peak in float32, and 2 microseconds for each kernel. It takes at most 40
 microseconds for each operation that the host dispatches (5 to 8 are usual; the host of the H200 that was measured took
-16), and then the bytes of all tensors that kernels read and write, at half of the bandwidth.
+16 to 34), and then the bytes of all tensors that kernels read and write, at half of the bandwidth.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from timing import timed
 
 GPUS = {"H100": (3.35e12, 67e12), "H200": (4.8e12, 67e12), "A100": (2.04e12, 19.5e12), "L4": (0.3e12, 30.3e12)}
 """Bytes and float32 flops per second, of the SXM modules of the first three, the A100 with 80 GB."""
-LAUNCH_S, DISPATCH_S = 2e-6, 20e-6
+LAUNCH_S, DISPATCH_S = 2e-6, 40e-6
 CACHE_BYTES = 16 * 2**20
 """A view whose kept numbers take less is assumed to fit into the cache."""
 

@@ -14,6 +14,7 @@ from graphcl.arguments import ProjectorName, named_arguments
 from graphcl.distributed import ranks
 from graphcl.errors import InputError, InputTypeError
 from graphcl.graphs.batching import check_batch
+from graphcl.models.encoder import GraphEncoder
 from graphcl.models.interface import accepts, check_signature, kind
 from graphcl.models.pieces import LazyBatch, in_pieces
 from graphcl.models.projector import make_projector
@@ -206,7 +207,7 @@ class ContrastiveModel(nn.Module):
     @property
     def takes_padding(self) -> bool:
         """Whether the encoder leaves out the padding of views, see `graphcl.models.padding`."""
-        return "parts" in self._optional
+        return "parts" in self._optional and isinstance(self.encoder, GraphEncoder)
 
     def node_encoder(self) -> Callable[..., tuple[Tensor, Tensor]]:
         """Return the encoder's `with_nodes`, which maps (x, edge_index, batch) to graph and node rows, or raise."""

@@ -73,21 +73,21 @@ def _by_operations(rows: Tensor, padding: Padding, norm: Any) -> Tensor:
 class _PaddedNorm(torch.autograd.Function):
     """BatchNorm by CUDA's kernels for statistics over several ranks.
 
-    They merge the statistics of sets of rows by the sets' numbers. Padding rows are set to zero and merged a second
-    time with a negative number, which takes them out again. No gradient arrives at padding rows from behind: their
-    graph is cut off, and the next layer sets them to zero.
+    They merge the statistics of sets of rows by the sets' numbers. Padding rows are set to the first row, as zeros far
+    from all rows would cancel, and merged a second time with a negative number, which takes them out again. No gradient
+    arrives at padding rows from behind: their graph is cut off, and the next layer overwrites them.
     """
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, padding: Padding, norm: Any, weight: Tensor, bias: Tensor) -> Tensor:
-        rows = torch.where(padding.kept, rows, 0.0).contiguous()
-        of_all = torch.batch_norm_stats(rows, eps := norm.eps)
-        means, inverses = (
-            nn.functional.pad(each[None], (0, 0, 0, 1), value=value)
-            for each, value in zip(of_all, (0.0, eps**-0.5), strict=True)
-        )
+        first = rows[:1]
+        rows, eps = torch.where(padding.kept, rows, first).contiguous(), norm.eps
+        mean, inverse = torch.batch_norm_stats(rows, eps)
+        means = torch.stack([mean, first[0].to(mean.dtype)])
+        inverses = torch.stack([inverse, torch.full_like(inverse, eps**-0.5)])
+        counts = padding.counts.to(norm.running_mean.dtype)
         mean, inverse = torch.batch_norm_gather_stats_with_counts(
-            rows, means, inverses, norm.running_mean, norm.running_var, norm.momentum, eps, padding.counts
+            rows, means, inverses, norm.running_mean, norm.running_var, norm.momentum, eps, counts
         )
         ctx.save_for_backward(rows, mean, inverse, weight, padding.kept, padding.counts)
         return torch.batch_norm_elemt(rows, weight, bias, mean, inverse, eps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -50,11 +51,11 @@ class Captured:
     def __init__(self, step: Step) -> None:
         self._step = step
         self._stream, self._pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
-        self._captures: dict[tuple[int, int], _Capture] = {}
+        self._captures: dict[Any, _Capture] = {}
 
     def __call__(self, view1: Batch, view2: Batch, ids: Tensor | None) -> Outcome | None:
         """Return the outcome of a step on two views."""
-        key = view1.num_graphs, view2.num_graphs
+        key = *map(_signature, (view1, view2)), ids is None
         capture = self._captures.get(key)
         if capture is None or not capture.fits(view1, view2):
             capture = self._captures[key] = _Capture((view1, view2), ids, capture)
@@ -67,12 +68,39 @@ class Captured:
             torch.cuda.current_stream().wait_stream(self._stream)
             return outcome
         if capture.outcome is None:
-            with torch.cuda.graph(capture.graph, pool=self._pool, stream=self._stream):
-                outcome = self._step(*capture.padded(), capture.ids)
-            assert outcome is not None
-            capture.outcome = _each(Tensor.detach, outcome)
+            capture.outcome = self._record(capture)
         capture.graph.replay()
         return _each(Tensor.clone, capture.outcome)  # the next replay overwrites it
+
+    def _record(self, capture: _Capture) -> Outcome:
+        """Capture a step, and return the outcome that each replay writes.
+
+        Raises:
+            InputError: the step waits for the device.
+        """
+        try:  # other threads, such as those of a DataLoader, may use CUDA meanwhile
+            with torch.cuda.graph(capture.graph, self._pool, self._stream, capture_error_mode="thread_local"):
+                outcome = self._step(*capture.padded(), capture.ids)
+        except RuntimeError as error:
+            if "captur" not in str(error):
+                raise
+            raise InputError(
+                "`capture` does not fit this model or loss, which reads values on the host in each step; leave it out."
+            ) from error
+        assert outcome is not None
+        return _each(Tensor.detach, outcome)
+
+
+def _signature(view: Batch) -> Any:
+    """Return what a graph's replays must have in common: the number of graphs, and the columns and their dtypes."""
+    return view.num_graphs, tuple((key, each.dtype, each.shape[1:]) for key, each in _columns(view).items())
+
+
+def _columns(view: Batch) -> dict[str, Tensor]:
+    """Return the tensors of `view` that a step may read."""
+    found = {key: view.get(key) for key in (*_OF_NODES, *_OF_EDGES, *_OF_GRAPHS)}
+    found = {key: each for key, each in found.items() if isinstance(each, Tensor) and each.dim()}
+    return {key: each for key, each in found.items() if key != "y" or len(each) == view.num_graphs}  # y may be of nodes
 
 
 def _each(change: Callable[[Tensor], Tensor], outcome: Outcome) -> Outcome:
@@ -87,6 +115,7 @@ class _Capture:
         self.views: list[_FixedView] = [_FixedView(*each) for each in zip(views, before, strict=True)]
         self.ids = None if ids is None else ids.clone()
         self.graph, self.is_set_up = torch.cuda.CUDAGraph(), False
+        self._smaller = smaller  # a pool ends with its last graph
         self.outcome: Outcome | None = None  # of the last replay
 
     def fits(self, *views: Batch) -> bool:
@@ -118,12 +147,7 @@ class _FixedView:
         device = like.x.device
         rooms = dict.fromkeys(_OF_NODES, nodes) | dict.fromkeys(_OF_EDGES, edges)
         rooms |= dict.fromkeys(_OF_GRAPHS, like.num_graphs)
-        given = {key: like.get(key) for key in rooms}
-        self._fields = {
-            key: value.new_zeros(rooms[key], *value.shape[1:])
-            for key, value in given.items()
-            if isinstance(value, Tensor) and value.dim() and key in like
-        }
+        self._fields = {key: each.new_zeros(rooms[key], *each.shape[1:]) for key, each in _columns(like).items()}
         self._batch = like.batch.new_zeros(nodes)
         self._edge_index = like.edge_index.new_zeros(2, edges)
         self._sizes = torch.zeros(2, dtype=torch.long, device=device)

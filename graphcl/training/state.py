@@ -262,6 +262,8 @@ class Training:
         self._optimiser.load_state_dict(state["optimiser"])
         for group, rate in zip(self._optimiser.param_groups, rates, strict=True):
             group["lr"] = rate
+        if self.settings.capture:  # recorded steps update the former state of the optimiser
+            self._update = Captured(self._update_weights)
         for parameter, found in self._optimiser.state.items():
             if any(isinstance(each, Tensor) and each.shape not in (parameter.shape, ()) for each in found.values()):
                 raise InputError("the optimiser's state does not fit the weights")

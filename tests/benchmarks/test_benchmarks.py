@@ -133,7 +133,7 @@ def test_the_model_of_a_step_on_a_gpu():
 
     row = {"operations": 100, "launches": 50, "bytes": 3.35e9, "flops": 67e6, "least_bytes": 3.35e6}
     for changed, least in (({}, 0.1), ({"least_bytes": 3.35e9}, 1.0), ({"flops": 134e9}, 2.0)):
-        assert floor.step_bounds(row | changed, "H100") == pytest.approx((least, 2.0 + 2.0))
+        assert floor.step_bounds(row | changed, "H100") == pytest.approx((least, 4.0 + 2.0))
     assert gpu.predicted() in (BENCHMARKS.parent / "docs" / "gpu.md").read_text()
 
 

@@ -303,12 +303,14 @@ def _check_kernel(name, func, tensors, args):
 
 
 def _merge_statistics(x, means, inverses, running_mean, running_var, momentum, eps, counts):
+    if counts.dtype != running_mean.dtype:
+        raise RuntimeError(f"expected scalar type {running_mean.dtype} but found {counts.dtype}")
     total, parts = counts.sum(), counts[:, None]
-    mean = (parts * means).sum(0) / total
-    variance = (parts * (inverses.double() ** -2 - eps + means**2)).sum(0) / total - mean**2
-    running_mean.lerp_(mean, momentum)
-    running_var.lerp_((variance * total / (total - 1)).float(), momentum)
-    return mean, (variance + eps).rsqrt().float()
+    mean = (parts * means.double()).sum(0) / total
+    variance = (parts * (inverses.double() ** -2 - eps + means.double() ** 2)).sum(0) / total - mean**2
+    running_mean.lerp_(mean.to(running_mean), momentum)
+    running_var.lerp_((variance * total / (total - 1)).to(running_var), momentum)
+    return mean.to(means), (variance + eps).rsqrt().to(means)
 
 
 def _gradient_of_norm(grad, x, mean, inverse, weight, rows, products, counts):
@@ -322,7 +324,7 @@ def _sums_of_norm(grad, x, mean, inverse, weight, *_):
 
 
 _ONLY_CUDA = {
-    "batch_norm_stats": lambda x, eps: (x.mean(0), (x.double().var(0, correction=0) + eps).rsqrt().float()),
+    "batch_norm_stats": lambda x, eps: (x.mean(0), (x.double().var(0, correction=0) + eps).rsqrt().to(x)),
     "batch_norm_gather_stats_with_counts": _merge_statistics,
     "batch_norm_elemt": lambda x, weight, bias, mean, inverse, eps: (x - mean) * inverse * weight + bias,
     "batch_norm_backward_reduce": _sums_of_norm,
@@ -342,13 +344,16 @@ class Graph:
 
 
 @contextlib.contextmanager
-def capture(graph, pool=None, stream=None):
+def capture(graph, pool=None, stream=None, capture_error_mode="global"):
     """Stand for `torch.cuda.graph`."""
-    LOG.tape, LOG.undo = [], []
-    yield
-    graph.tape, LOG.tape = LOG.tape, None
-    for tensor, before in reversed(LOG.undo):
-        tensor.copy_(before)
+    graph.tape, LOG.undo = [], []
+    LOG.tape = graph.tape
+    try:
+        yield
+    finally:
+        LOG.tape = None
+        for tensor, before in reversed(LOG.undo):
+            tensor.copy_(before)
 
 
 def _written(func, args, kwargs):

@@ -188,7 +188,7 @@ def kernels(some):
     if DEVICE == "cpu":
         # The interpreter has no products in bfloat16.
         triton_tiles.PIECES, triton_tiles.BITS = {"highest": 3}, torch.float16
-        triton_tiles.FORWARD = triton_tiles.BACKWARD = {3: triton_tiles.blocks(16, 16, 16)}
+        triton_tiles.SMALL = {3: [triton_tiles.blocks(16, 16, 16)] * 2}
         triton_tiles.WIDEST = 16
         triton_tiles._device = lambda _: (80, 2)
     return triton_tiles

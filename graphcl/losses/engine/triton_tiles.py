@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Tiles of the tiled engine as Triton kernels, for float32 on CUDA.
 
 A program handles a block of rows and loops over columns. The forward kernel treats the rows as anchors and computes
@@ -6,16 +7,8 @@ blocks of rows than multiprocessors, several programs share the columns of a blo
 afterwards. No two programs write to the same address, so results are deterministic on a given device; the cost is that
 each direction computes its own tiles. Memory beyond the results is O(N D).
 
-Products use tensor cores. A float32 is the sum of pieces in bfloat16, and the product of two numbers is the sum of the
-products of their pieces. `torch.get_float32_matmul_precision()` selects the number of pieces, as PyTorch documents it:
-
-| precision              | pieces | bits of a number | products |
-|------------------------|-------:|-----------------:|---------:|
-| "highest", the default |      3 |               24 |        6 |
-| "high"                 |      2 |               16 |        3 |
-| "medium"               |      1 |                8 |        1 |
-
-GPUs without tensor cores for bfloat16 use products in float32.
+Products use tensor cores: a float32 is the sum of three pieces in bfloat16 with 8 bits each, and the product of two
+numbers is the sum of the products of their pieces. GPUs without tensor cores for bfloat16 use products in float32.
 """
 
 from __future__ import annotations
@@ -30,18 +23,12 @@ from torch import Tensor
 from graphcl.losses.engine.base import Mask, Sums
 from graphcl.losses.engine.exponent import Coefficients
 
-jit: Callable[[Any], Any]
 try:
     import triton
     import triton.language as tl
-
-    jit = triton.jit
 except ImportError:  # PyTorch without CUDA: the module must be importable; its kernels are never called
-
-    def jit(function: Any) -> Any:
-        """Return `function` unchanged."""
-        return function
-
+    triton = None
+jit: Callable[[Any], Any] = triton.jit if triton else lambda function: function
 
 LOG2_E = math.log2(math.e)
 """Factor of the exponents: the kernels compute powers of 2, which the hardware does."""
@@ -53,106 +40,80 @@ WIDEST = 128
 MULTIPLE = 128
 """The number of rows is padded to a multiple, so that no block of rows needs a mask."""
 PIECES = {"highest": 3, "high": 2, "medium": 1}
-"""Number of pieces in bfloat16 for each value of `torch.get_float32_matmul_precision()`."""
+"""Number of pieces for each value of `torch.get_float32_matmul_precision()`."""
 
 
 def blocks(rows: int, columns: int, depth: int, warps: int = 4, stages: int = 2) -> dict[str, Any]:
     """Return the options of a kernel: rows per program, columns per iteration, coordinates per product, and launch."""
-    sizes = {"ROWS": rows, "COLUMNS": columns, "DEPTH": depth}
     # FP fusion: one instruction and one rounding for a product and a sum. From Triton 3.10 on, it is off by default.
+    sizes = {"ROWS": rows, "COLUMNS": columns, "DEPTH": depth}
     return sizes | {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": True}
 
 
+FORWARD, BACKWARD = 0, 1
 # Chosen from compiler reports, so that few registers spill and shared memory stays within the 99 KB of smaller chips;
-# tests/losses/test_compiled.py repeats them. Products in float32 unroll the depth instead of using tensor cores, so
-# their depth is short.
-FORWARD = {
-    0: blocks(64, 64, 16, stages=3),
-    1: blocks(128, 128, 32, warps=8, stages=3),
-    2: blocks(64, 64, 32),
-    3: blocks(64, 64, 32),
+# tests/losses/test_compiled.py repeats them. Products in float32 unroll the depth, so their depth is short.
+SMALL = {
+    0: (blocks(64, 64, 16, stages=3), blocks(64, 32, 16)),
+    1: (blocks(128, 128, 32, warps=8, stages=3), blocks(64, 64, 32, warps=8)),
+    2: (blocks(64, 64, 32), blocks(64, 32, 32)),
+    3: (blocks(64, 64, 32), blocks(64, 32, 32)),
 }
-"""Options of the forward kernel by the number of pieces in bfloat16; 0 stands for float32."""
-BACKWARD = {
-    0: blocks(64, 32, 16),
-    1: blocks(64, 64, 32, warps=8),
-    2: blocks(64, 32, 32),
-    3: blocks(64, 32, 32),
+"""Options of the forward and backward kernel by the number of pieces; 0 stands for products in float32."""
+LARGE = {
+    1: (blocks(128, 64, 128, warps=8, stages=3), blocks(64, 128, 128)),
+    2: (blocks(128, 64, 128, warps=8, stages=3), blocks(64, 64, 128)),
+    3: (blocks(128, 64, 128, warps=8), blocks(128, 64, 128, warps=8)),
 }
-# For rows of at most `WIDEST` columns on chips with 227 KB: the block of rows stays in shared memory.
-LARGE_FORWARD = {
-    1: blocks(128, 128, 128, warps=8, stages=3),
-    2: blocks(128, 64, 128, warps=8, stages=3),
-    3: blocks(128, 64, 128, warps=8),
-}
-LARGE_BACKWARD = {
-    1: blocks(128, 64, 128, warps=8, stages=3),
-    2: blocks(128, 64, 128, warps=8),
-    3: blocks(128, 64, 128, warps=8),
-}
+"""The fastest options on an H200, for chips with 227 KB: a program keeps its rows in shared memory, up to `WIDEST`."""
 
 
 class Launch:
-    """Options, rows and sizes of the launches of a pass.
+    """Options, rows and sizes of the launches of a pass, `FORWARD` or `BACKWARD`."""
 
-    Args:
-        sums: sums to compute.
-        small: options by the number of pieces.
-        large: options for chips with much shared memory, used instead of `small` if it is large enough.
-    """
-
-    def __init__(self, sums: Sums, small: dict[int, dict[str, Any]], large: dict[int, dict[str, Any]]) -> None:
+    def __init__(self, sums: Sums, way: int) -> None:
         self.sums, sets = sums, sums.comparison.sets
         width = sets[0].size(1)
         capability, self.processors = _device(sets[0])
         pieces = PIECES[torch.get_float32_matmul_precision()] if capability >= 80 else 0
-        fits = pieces and capability in (90, 100) and width <= WIDEST
-        self.options = dict((large if fits else small)[pieces])
-        out = min(WIDEST, max(16, triton.next_power_of_2(width)))
-        self.options |= {"DEPTH": min(out, self.options["DEPTH"]), "PIECES": max(1, pieces), "WIDTH": width}
-        self.out, self.stride = out, triton.cdiv(width, out) * out
-        self.sets = [_pieces(each, pieces, self.stride) for each in sets]
+        options = (LARGE if pieces and capability in (90, 100) and width <= WIDEST else SMALL)[pieces][way]
+        self.out = min(WIDEST, max(16, triton.next_power_of_2(width)))
+        wide = triton.cdiv(width, self.out)
+        self.outs = wide if way == BACKWARD else 1
+        depth = min(self.out, options["DEPTH"])
+        self.options = options | {"DEPTH": depth, "PIECES": max(1, pieces), "WIDTH": width, "STRIDE": wide * self.out}
+        self.sets = [_pieces(each, pieces, wide * self.out) for each in sets]
 
-    def grid(self, rows: Tensor, wide: int = 1) -> tuple[int, int, int]:
+    def grid(self, rows: Tensor) -> tuple[int, int, int]:
         """Return the numbers of blocks of rows, of blocks of coordinates and of programs that share the columns."""
-        programs = triton.cdiv(rows.size(0), self.options["ROWS"]) * wide
-        at_once = self.processors * max(1, 8 // self.options["num_warps"])
+        count = triton.cdiv(rows.size(0), self.options["ROWS"])
+        programs, at_once = count * self.outs, self.processors * max(1, 8 // self.options["num_warps"])
         # Take the smallest number for which the last wave of programs is nearly as full as possible. Each program of
         # those that share columns has results of its own, so limit their number.
-        full = {
-            shares: shares * programs / (at_once * triton.cdiv(shares * programs, at_once))
-            for shares in range(1, max(1, 4 * at_once // programs) + 1)
-        }
-        return programs // wide, wide, next(each for each in full if full[each] >= 0.95 * max(full.values()))
+        waves = [shares * programs / at_once for shares in range(1, max(1, 4 * at_once // programs) + 1)]
+        full = [each / math.ceil(each) for each in waves]
+        return count, self.outs, 1 + next(k for k, each in enumerate(full) if each >= 0.95 * max(full))
 
     def arguments(
         self, rows: int, columns: int, mask: Mask | None, two: Sequence[int]
     ) -> tuple[list[Tensor], list[float], dict[str, Any]]:
-        """Return what both kernels take: pieces and ids of two sets; sizes, centers, coefficients; constants, options.
+        """Return tensors, numbers and constants for kernels that compare two sets, for one or `two` exponents.
 
-        Args:
-            rows: number of the set whose rows are divided among the programs.
-            columns: number of the set over which the programs loop.
-            mask: mask of the pairs of the two sets.
-            two: numbers of one or two exponents.
+        The rows of the set with number `rows` are divided among the programs, which loop over the set `columns`.
         """
         comparison, exponents = self.sums.comparison, [self.sums.exponents[k] for k in two]
-        x, y = comparison.sets[rows], comparison.sets[columns]
-        ids = [x, x]  # read only with the mask `ids`
-        if mask == "ids":
-            assert comparison.ids is not None
-            of_views, of_queue = (each.contiguous() for each in comparison.ids)
-            ids = [of_queue if each == 2 else of_views for each in (rows, columns)]
+        ids = comparison.ids or self.sets  # read only with the mask `ids`
+        tensors = [self.sets[rows], self.sets[columns], *(ids[each == 2].contiguous() for each in (rows, columns))]
+        sizes = [comparison.sets[each].size(0) for each in (rows, columns)]
         scalars = _padded([(each.center, *(LOG2_E * value for value in each.total)) for each in exponents], 6)
-        terms = _terms(each.total for each in exponents)
-        constants = {"K": len(two), "TERMS": terms, "LEAVE_OUT": LEAVE_OUT[mask], "STRIDE": self.stride}
-        tensors = [self.sets[rows], self.sets[columns], *ids]
-        return tensors, [x.size(0), y.size(0), *scalars], constants | self.options
+        terms = max(1, *(len(each.total) for each in exponents))
+        constants = {"K": len(two), "TERMS": terms, "LEAVE_OUT": LEAVE_OUT[mask]}
+        return tensors, [*sizes, *scalars], constants | self.options
 
 
 def forward(sums: Sums) -> tuple[list[Tensor], list[Tensor]]:
     """Return logsumexps and mean similarities, see `Tiles`."""
-    launch = Launch(sums, FORWARD, LARGE_FORWARD)
+    launch = Launch(sums, FORWARD)
     totals, expected = [], []
     for anchors, key_sets in enumerate(sums.comparison.key_sets):
         x = sums.comparison.sets[anchors]
@@ -174,40 +135,28 @@ def forward(sums: Sums) -> tuple[list[Tensor], list[Tensor]]:
 
 def backward(sums: Sums, totals: list[Tensor], upstream: list[Tensor], wanted: list[bool]) -> list[Tensor | None]:
     """Return the gradients of the sets, see `Tiles`."""
-    launch = Launch(sums, BACKWARD, LARGE_BACKWARD)
+    launch = Launch(sums, BACKWARD)
     sets = sums.comparison.sets
-    grids = [launch.grid(each, triton.cdiv(each.size(1), launch.out)) for each in sets]
     # One gradient for each of the programs that share the columns.
-    gradients = [
-        each.new_zeros(grid[2], *each.shape) if want else None
-        for each, grid, want in zip(sets, grids, wanted, strict=True)
-    ]
+    new = [x.new_zeros(launch.grid(x)[2], *x.shape) if want else None for x, want in zip(sets, wanted, strict=True)]
     for two in _twos([k for k, slope in enumerate(sums.slopes) if any(slope)]):
         slopes = [sums.slopes[k] for k in two]
         anchored = [
             (torch.stack([LOG2_E * total[k] for k in two]), torch.stack([gradient[k] for k in two]))
             for total, gradient in zip(totals, upstream, strict=True)
         ]
-        for number, (x, into) in enumerate(zip(sets, gradients, strict=True)):
+        for number, (x, into) in enumerate(zip(sets, new, strict=True)):
             if into is None:
                 continue
             for other, mask, as_anchor, as_key in _roles(sums, number):
                 of_rows = anchored[number] if as_anchor else (x, x)
                 of_columns = anchored[other] if as_key else (x, x)
                 tensors, scalars, constants = launch.arguments(number, other, mask, two)
-                constants |= {"SLOPE_TERMS": _terms(slopes), "AS_ANCHOR": as_anchor, "AS_KEY": as_key}
+                tensors += [*of_rows, *of_columns, into]
+                constants |= {"SLOPE_TERMS": max(map(len, slopes)), "AS_ANCHOR": as_anchor, "AS_KEY": as_key}
                 with torch.cuda.device_of(x):
-                    _backward[grids[number]](
-                        *tensors,
-                        *of_rows,
-                        *of_columns,
-                        into,
-                        *scalars,
-                        *_padded(slopes, 4),
-                        OUT=launch.out,
-                        **constants,
-                    )
-    return [None if each is None else each.sum(dim=0) for each in gradients]
+                    _backward[launch.grid(x)](*tensors, *scalars, *_padded(slopes, 4), OUT=launch.out, **constants)
+    return [None if each is None else each.sum(dim=0) for each in new]
 
 
 def _device(some: Tensor) -> tuple[int, int]:
@@ -224,12 +173,9 @@ def _pieces(rows: Tensor, count: int, width: int) -> Tensor:
     Zeros pad the columns, and the rows to a multiple of `MULTIPLE`.
     """
     rest = torch.nn.functional.pad(rows, (0, width - rows.size(1), 0, -rows.size(0) % MULTIPLE))
-    if count == 0:
-        return rest[:, None].contiguous()
-    pieces = rest.new_empty(rest.size(0), count, width, dtype=BITS)
-    pieces[:, 0] = rest
-    for number in range(1, count):
-        rest = rest - pieces[:, number - 1]
+    pieces = rest.new_empty(rest.size(0), max(1, count), width, dtype=BITS if count else rest.dtype)
+    for number in range(pieces.size(1)):
+        rest = rest - pieces[:, number - 1] if number else rest
         pieces[:, number] = rest
     return pieces
 
@@ -250,59 +196,43 @@ def _roles(sums: Sums, number: int) -> list[tuple[int, Mask | None, bool, bool]]
     return [(*each, each in as_anchor, each in as_key) for each in both]
 
 
-def _terms(coefficients: Iterable[Coefficients]) -> int:
-    """Return the number of coefficients of the longest polynomial, at least 1."""
-    return max(1, *map(len, coefficients))
-
-
 def _padded(coefficients: Iterable[Coefficients], length: int) -> list[float]:
     """Return the coefficients of two polynomials as one list, with zeros appended to each up to `length`.
 
-    The numbers are passed as kernel arguments; a tensor would need a copy that synchronises the device.
+    One polynomial is repeated. Kernels take numbers as arguments; a tensor would need a copy that waits for the device.
     """
     rows = [[float(value) for value in (*each, *[0.0] * (length - len(each)))] for each in coefficients]
-    return [*rows[0], *(rows[1] if len(rows) > 1 else [0.0] * length)]
+    return rows[0] + rows[-1]
 
 
-# -- kernels -----------------------------------------------------------------------------------------------------------
-
-
-@jit
-def _polynomial(
-    x: tl.tensor, c0: tl.tensor, c1: tl.tensor, c2: tl.tensor, c3: tl.tensor, c4: tl.tensor,
-    TERMS: tl.constexpr,
-) -> tl.tensor:  # fmt: skip
-    if TERMS == 1:
-        value = c0
-    else:
-        value = c1
-        if TERMS == 5:
-            value = ((c4 * x + c3) * x + c2) * x + c1
-        if TERMS == 4:
-            value = (c3 * x + c2) * x + c1
-        if TERMS == 3:
-            value = c2 * x + c1
-        value = value * x + c0
-    return value
+# -- kernels: names in upper case are constants ------------------------------------------------------------------------
 
 
 @jit
-def _load(
-    rows: tl.tensor, row: tl.tensor, depth: tl.tensor, PIECES: tl.constexpr, STRIDE: tl.constexpr,
-) -> tuple[tl.tensor, tl.tensor, tl.tensor]:  # fmt: skip
+def _polynomial(x, c0, c1, c2, c3, c4, TERMS):
+    if TERMS > 4:
+        c3 = c4 * x + c3
+    if TERMS > 3:
+        c2 = c3 * x + c2
+    if TERMS > 2:
+        c1 = c2 * x + c1
+    if TERMS > 1:
+        c0 = c1 * x + c0
+    return c0
+
+
+@jit
+def _load(rows, row, depth, PIECES, STRIDE):
     """Return three pieces of the rows `row` at the coordinates `depth`; beyond `PIECES`, they are not used."""
     place = rows + row.to(tl.int64)[:, None] * (PIECES * STRIDE) + depth[None, :]
     first = tl.load(place)
-    second, third = first, first
-    if PIECES > 1:
-        second = tl.load(place + STRIDE)
-    if PIECES > 2:
-        third = tl.load(place + 2 * STRIDE)
+    second = tl.load(place + STRIDE) if PIECES > 1 else first
+    third = tl.load(place + 2 * STRIDE) if PIECES > 2 else first
     return first, second, third
 
 
 @jit
-def _split(values: tl.tensor, DTYPE: tl.constexpr) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
+def _split(values, DTYPE):
     """Return the pieces of `values` in float32."""
     first = values.to(DTYPE)
     rest = values - first.to(tl.float32)
@@ -311,10 +241,7 @@ def _split(values: tl.tensor, DTYPE: tl.constexpr) -> tuple[tl.tensor, tl.tensor
 
 
 @jit
-def _product(
-    a0: tl.tensor, a1: tl.tensor, a2: tl.tensor, b0: tl.tensor, b1: tl.tensor, b2: tl.tensor, result: tl.tensor,
-    PIECES: tl.constexpr,
-) -> tl.tensor:  # fmt: skip
+def _product(a0, a1, a2, b0, b1, b2, result, PIECES):
     """Add the product of two matrices, given by their pieces, to `result`; small products first, for rounding."""
     if PIECES > 2:
         result = tl.dot(a2, b0, result)
@@ -327,11 +254,7 @@ def _product(
 
 
 @jit
-def _similarities(
-    x: tl.tensor, y: tl.tensor, row: tl.tensor, column: tl.tensor, x0: tl.tensor, x1: tl.tensor, x2: tl.tensor,
-    PIECES: tl.constexpr, WIDTH: tl.constexpr, STRIDE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    DEPTH: tl.constexpr,
-) -> tl.tensor:  # fmt: skip
+def _similarities(x, y, row, column, x0, x1, x2, PIECES, WIDTH, STRIDE, ROWS, COLUMNS, DEPTH):
     """Return the similarities of the rows `row` of `x` and the rows `column` of `y`.
 
     `x0`, `x1` and `x2` are the pieces of the rows of `x` at the first coordinates, loaded once for all columns.
@@ -347,18 +270,12 @@ def _similarities(
 
 
 @jit
-def _ids(ids: tl.tensor, row: tl.tensor, rows: tl.tensor, LEAVE_OUT: tl.constexpr) -> tl.tensor:
-    result = row
-    if LEAVE_OUT == 2:
-        result = tl.load(ids + row, mask=row < rows, other=0)
-    return result
+def _ids(ids, row, rows, LEAVE_OUT):
+    return tl.load(ids + row, mask=row < rows, other=0) if LEAVE_OUT == 2 else row
 
 
 @jit
-def _negatives(
-    row: tl.tensor, column: tl.tensor, columns: tl.tensor, row_id: tl.tensor, column_ids: tl.tensor,
-    LEAVE_OUT: tl.constexpr,
-) -> tl.tensor:  # fmt: skip
+def _negatives(row, column, columns, row_id, column_ids, LEAVE_OUT):
     """Return the mask that is True where the pair of `row` and `column` is a negative."""
     kept = (column < columns)[None, :]
     if LEAVE_OUT == 1:
@@ -370,10 +287,7 @@ def _negatives(
 
 
 @jit
-def _add(
-    highest: tl.tensor, total: tl.tensor, moment: tl.tensor, value: tl.tensor, similarity: tl.tensor,
-    EXPECTED: tl.constexpr,
-) -> tuple[tl.tensor, tl.tensor, tl.tensor]:  # fmt: skip
+def _add(highest, total, moment, value, similarity, EXPECTED):
     """Return running maximum, sum of weights and sum of weighted similarities after adding one tile.
 
     The weight of a value is 2^(value - maximum), so that no weight is larger than 1.
@@ -388,7 +302,7 @@ def _add(
 
 
 @jit
-def _columns(columns: tl.tensor, COLUMNS: tl.constexpr) -> tuple[tl.tensor, tl.tensor]:
+def _columns(columns, COLUMNS):
     """Return the first and last column of the program, of those that share the columns."""
     share = tl.cdiv(tl.cdiv(columns, COLUMNS), tl.num_programs(2)) * COLUMNS
     first = tl.program_id(2) * share
@@ -396,9 +310,7 @@ def _columns(columns: tl.tensor, COLUMNS: tl.constexpr) -> tuple[tl.tensor, tl.t
 
 
 @jit
-def _store(
-    totals: tl.tensor, means: tl.tensor, inside: tl.tensor, highest: tl.tensor, total: tl.tensor, moment: tl.tensor,
-) -> None:  # fmt: skip
+def _store(totals, means, inside, highest, total, moment):
     """Store the base-2 logsumexps and the mean similarities of running sums."""
     tl.store(totals, tl.log2(total) + highest, mask=inside)
     tl.store(means, moment / total, mask=inside & (total > 0))
@@ -406,13 +318,10 @@ def _store(
 
 @jit
 def _forward(
-    x: tl.tensor, y: tl.tensor, x_ids: tl.tensor, y_ids: tl.tensor, totals: tl.tensor, means: tl.tensor,
-    part: tl.tensor, rows: tl.tensor, columns: tl.tensor, p_center: tl.tensor, p0: tl.tensor, p1: tl.tensor,
-    p2: tl.tensor, p3: tl.tensor, p4: tl.tensor, q_center: tl.tensor, q0: tl.tensor, q1: tl.tensor, q2: tl.tensor,
-    q3: tl.tensor, q4: tl.tensor,
+    x, y, x_ids, y_ids, totals, means, part, rows, columns, p_center, p0, p1, p2, p3, p4, q_center, q0, q1, q2, q3, q4,
     K: tl.constexpr, TERMS: tl.constexpr, EXPECTED: tl.constexpr, LEAVE_OUT: tl.constexpr, PIECES: tl.constexpr,
     WIDTH: tl.constexpr, STRIDE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
-) -> None:  # fmt: skip
+):  # fmt: skip
     """Store the sums of the anchors `x` over the keys `y`, for exponent P, and for exponent Q if K is 2.
 
     The exponents are those of powers of 2. `part` is the distance of the results of programs that share the columns.
@@ -422,8 +331,7 @@ def _forward(
     row_id = _ids(x_ids, row, rows, LEAVE_OUT)
     p_highest = tl.full([ROWS], -3.4e38, dtype=tl.float32)  # -inf minus itself would be NaN
     p_total = tl.zeros([ROWS], dtype=tl.float32)
-    p_moment = p_total
-    q_highest, q_total, q_moment = p_highest, p_total, p_moment
+    q_highest, p_moment, q_total, q_moment = p_highest, p_total, p_total, p_total
     x0, x1, x2 = _load(x, row, tl.arange(0, DEPTH), PIECES, STRIDE)
     first, last = _columns(columns, COLUMNS)
     for start in range(first, last, COLUMNS):
@@ -443,15 +351,16 @@ def _forward(
 
 
 @jit
-def _derivative(
-    value: tl.tensor, x_total: tl.tensor, x_gradient: tl.tensor, y_totals: tl.tensor, y_gradients: tl.tensor,
-    column: tl.tensor, columns: tl.tensor,
-    AS_ANCHOR: tl.constexpr, AS_KEY: tl.constexpr,
-) -> tl.tensor:  # fmt: skip
-    """Return the derivative of the loss with respect to a tile `value` of exponents.
+def _weight(
+    c, p0, p1, p2, p3, p4, dp0, dp1, dp2, dp3, x_total, x_gradient, y_totals, y_gradients, column, columns,
+    TERMS, SLOPE_TERMS, AS_ANCHOR, AS_KEY,
+):  # fmt: skip
+    """Return the derivative of the loss with respect to a tile of similarities, through one exponent.
 
-    With `AS_ANCHOR`, the tile's rows are anchors and contribute their sums; with `AS_KEY`, its columns are anchors.
+    `c` is the similarity minus the center of the exponent. With `AS_ANCHOR`, the tile's rows are anchors and contribute
+    their sums; with `AS_KEY`, its columns are anchors.
     """
+    value = _polynomial(c, p0, p1, p2, p3, p4, TERMS)
     derivative = tl.zeros_like(value)
     if AS_ANCHOR:
         derivative += tl.exp2(value - x_total[:, None]) * x_gradient[:, None]
@@ -459,20 +368,17 @@ def _derivative(
         y_total = tl.load(y_totals + column, mask=column < columns, other=0.0)
         y_gradient = tl.load(y_gradients + column, mask=column < columns, other=0.0)
         derivative += tl.exp2(value - y_total[None, :]) * y_gradient[None, :]
-    return derivative
+    return derivative * _polynomial(c, dp0, dp1, dp2, dp3, 0.0, SLOPE_TERMS)
 
 
 @jit
 def _backward(
-    x: tl.tensor, y: tl.tensor, x_ids: tl.tensor, y_ids: tl.tensor, x_totals: tl.tensor, x_gradients: tl.tensor,
-    y_totals: tl.tensor, y_gradients: tl.tensor, into: tl.tensor, rows: tl.tensor, columns: tl.tensor,
-    p_center: tl.tensor, p0: tl.tensor, p1: tl.tensor, p2: tl.tensor, p3: tl.tensor, p4: tl.tensor,
-    q_center: tl.tensor, q0: tl.tensor, q1: tl.tensor, q2: tl.tensor, q3: tl.tensor, q4: tl.tensor, dp0: tl.tensor,
-    dp1: tl.tensor, dp2: tl.tensor, dp3: tl.tensor, dq0: tl.tensor, dq1: tl.tensor, dq2: tl.tensor, dq3: tl.tensor,
+    x, y, x_ids, y_ids, x_totals, x_gradients, y_totals, y_gradients, into, rows, columns,
+    p_center, p0, p1, p2, p3, p4, q_center, q0, q1, q2, q3, q4, dp0, dp1, dp2, dp3, dq0, dq1, dq2, dq3,
     K: tl.constexpr, TERMS: tl.constexpr, SLOPE_TERMS: tl.constexpr, AS_ANCHOR: tl.constexpr, AS_KEY: tl.constexpr,
     LEAVE_OUT: tl.constexpr, PIECES: tl.constexpr, WIDTH: tl.constexpr, STRIDE: tl.constexpr,
     OUT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
-) -> None:  # fmt: skip
+):  # fmt: skip
     """Add to `into` the gradient with respect to `x` from its comparison with `y`, for `OUT` coordinates."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = row < rows
@@ -484,8 +390,6 @@ def _backward(
         if K == 2:
             q_total = tl.load(x_totals + rows + row, mask=inside, other=0.0)
             q_gradient = tl.load(x_gradients + rows + row, mask=inside, other=0.0)
-    q_totals = y_totals + columns
-    q_gradients = y_gradients + columns
     out = tl.arange(0, OUT)
     if WIDTH > OUT:
         out += tl.program_id(1) * OUT
@@ -495,15 +399,13 @@ def _backward(
     for start in range(first, last, COLUMNS):
         column = start + tl.arange(0, COLUMNS)
         c = _similarities(x, y, row, column, x0, x1, x2, PIECES, WIDTH, STRIDE, ROWS, COLUMNS, DEPTH)
-        value = _polynomial(c - p_center, p0, p1, p2, p3, p4, TERMS)
-        derivative = _derivative(value, p_total, p_gradient, y_totals, y_gradients, column, columns, AS_ANCHOR, AS_KEY)
-        weight = derivative * _polynomial(c - p_center, dp0, dp1, dp2, dp3, 0.0, SLOPE_TERMS)
+        weight = _weight(
+            c - p_center, p0, p1, p2, p3, p4, dp0, dp1, dp2, dp3, p_total, p_gradient, y_totals, y_gradients,
+            column, columns, TERMS, SLOPE_TERMS, AS_ANCHOR, AS_KEY)  # fmt: skip
         if K == 2:
-            value = _polynomial(c - q_center, q0, q1, q2, q3, q4, TERMS)
-            derivative = _derivative(
-                value, q_total, q_gradient, q_totals, q_gradients, column, columns, AS_ANCHOR, AS_KEY
-            )
-            weight += derivative * _polynomial(c - q_center, dq0, dq1, dq2, dq3, 0.0, SLOPE_TERMS)
+            weight += _weight(
+                c - q_center, q0, q1, q2, q3, q4, dq0, dq1, dq2, dq3, q_total, q_gradient, y_totals + columns,
+                y_gradients + columns, column, columns, TERMS, SLOPE_TERMS, AS_ANCHOR, AS_KEY)  # fmt: skip
         # Mask after the products, as weights of masked pairs and of anchors without negatives can be infinite.
         weight = tl.where(_negatives(row, column, columns, row_id, y_ids, LEAVE_OUT), weight, 0.0)
         # Tensor cores truncate sums, so that an error of one sign would grow with the number of columns.
