@@ -108,6 +108,7 @@ import sys, graphcl
 from graphcl.__main__ import main
 from graphcl.run import main as run
 run(["--help"])
+assert "numpy" not in sys.modules
 for words in ([], ["sweep"], ["embed"], ["transfer"], ["export"], ["pack"]):
     main([*words, "--help"])
     assert "torch" not in sys.modules, words

@@ -27,15 +27,18 @@ class Kept:
             for line in finished_lines(file):
                 self.lines.setdefault(file.stem, {}).setdefault(line["recipe"], []).append(line)
 
-    def add(self, dataset: str, recipe: str, rows: Mapping[str, Sequence[FoldScores]], record: Mapping) -> None:
-        """Put the rows of a recipe in place of its lines and write the file; `record` has the commit and versions."""
-        origin = {"commit": record["commit"], "torch": record["versions"]["torch"]}
+    def add(self, dataset: str, recipe: str, rows: Mapping[str, Sequence[tuple[FoldScores, Mapping]]]) -> None:
+        """Put the rows of a recipe in place of its lines and write the file.
+
+        Each score comes with the record of its run, which has the commit and the versions.
+        """
         kept = self.lines.setdefault(dataset, {})
-        kept[recipe] = [
-            {"recipe": recipe, "row": row, "seed": each.seed, **origin, "folds": [round(a, 4) for a in each.accuracy]}
-            for row, scores in rows.items()
-            for each in scores
-        ]
+        kept[recipe] = []
+        for row, scores in rows.items():
+            for score, record in scores:
+                origin = {"commit": record["commit"], "torch": record["versions"]["torch"]}
+                folds = [round(each, 4) for each in score.accuracy]
+                kept[recipe].append({"recipe": recipe, "row": row, "seed": score.seed, **origin, "folds": folds})
         self.folder.mkdir(parents=True, exist_ok=True)
         text = "".join(json.dumps(line) + "\n" for name in sorted(kept) for line in kept[name])
         write_text(self.folder / f"{dataset}.jsonl", text)

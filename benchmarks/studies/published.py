@@ -32,13 +32,14 @@ KERNELS = {"wl": "WL kernel", "wl_oa": "WL-OA kernel"}
 def keep_scores(kept: Kept, cells: Cells, recipes, sets) -> None:
     """Put the finished cells of a sweep, and the reference rows of their encoders, among the published scores."""
     for recipe, dataset in itertools.product(recipes, sets):
-        rows: dict[str, list[FoldScores]] = {}
+        rows: dict[str, list[tuple[FoldScores, dict]]] = {}
         for cell, record in cells.pick(recipe=recipe, dataset=dataset):
-            references = cells.records.get(cell.reference, {}).get("references", {}).get("svm", {})
-            for row, score in {"trained": record["scores"]["svm"], **references}.items():
-                rows.setdefault(row, []).append(FoldScores.of(score))
+            reference = cells.records.get(cell.reference, {})
+            rows.setdefault("trained", []).append((FoldScores.of(record["scores"]["svm"]), record))
+            for row, score in reference.get("references", {}).get("svm", {}).items():
+                rows.setdefault(row, []).append((FoldScores.of(score), reference))
         if rows:
-            kept.add(dataset, recipe, rows, record)
+            kept.add(dataset, recipe, rows)
 
 
 def accuracy_table(kept: Kept, sets) -> str:

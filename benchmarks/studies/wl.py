@@ -90,7 +90,7 @@ def keep_scores(kept, name, given):
     for kind in KERNELS:
         records = [read_json(path) for _, path in paths(name, kind, given) if path.exists()]
         if records:
-            kept.add(name, kind, {"kernel": [FoldScores.of(each) for each in records]}, records[0])
+            kept.add(name, kind, {"kernel": [(FoldScores.of(each), each) for each in records]})
 
 
 def table(kept):

@@ -11,7 +11,8 @@ import numpy as np
 
 from graphcl.config.files import read_yaml
 from graphcl.errors import InputError
-from graphcl.system.files import MAX_METRICS, parse_json, read_arrays, read_json, read_text
+from graphcl.system.arrays import read_arrays
+from graphcl.system.files import MAX_METRICS, parse_json, read_json, read_text
 
 EDGES = np.linspace(-1, 1, 41)
 """Edges of the 40 histogram bins for cosines."""

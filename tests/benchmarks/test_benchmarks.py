@@ -96,9 +96,11 @@ def test_kept_scores_are_those_of_the_sweep(tmp_path):
     from graphcl.evaluate import FoldScores
 
     scores = [FoldScores(seed, (70.0 + seed, 80.0), (1.0, 1.0), (), 2, 3) for seed in (0, 1)]
-    record = {"commit": "abc", "versions": {"torch": "2.13.0"}}
-    Kept(tmp_path).add("MUTAG", "graphcl", {"trained": scores, "untrained": scores[:1]}, record)
+    records = [{"commit": commit, "versions": {"torch": "2.13.0"}} for commit in ("abc", "def")]
+    trained = list(zip(scores, records, strict=True))
+    Kept(tmp_path).add("MUTAG", "graphcl", {"trained": trained, "untrained": trained[:1]})
     kept = Kept(tmp_path)
+    assert [each["commit"] for each in kept.lines["MUTAG"]["graphcl"]] == ["abc", "def", "abc"]
     assert [each.accuracy for each in kept.scores("MUTAG", "graphcl")] == [(70.0, 80.0), (71.0, 80.0)]
     assert [*kept.references("MUTAG", "graphcl")] == ["untrained"]
     assert kept.text("MUTAG", "graphcl") == "75.25 ± 0.25 (2)"

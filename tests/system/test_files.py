@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from graphcl.errors import InputError, one_line
-from graphcl.system import files
+from graphcl.system import arrays as arrays_module
 from graphcl.system import rows as rows_module
-from graphcl.system.files import read_arrays, read_json, read_text, write_text
+from graphcl.system.arrays import read_arrays
+from graphcl.system.files import read_json, read_text, write_text
 from tests.memory import peak
 
 
@@ -97,7 +98,7 @@ def test_messages_hold_no_control_characters():
 
 
 def test_large_arrays_are_mapped_and_damage_is_found(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "FREE_BYTES", 1000)
+    monkeypatch.setattr(arrays_module, "FREE_BYTES", 1000)
     arrays = {"h": np.random.default_rng(0).random((7, 40)), "seeds": np.arange(3), "turned": np.ones((40, 5)).T}
     np.savez(tmp_path / "a.npz", **arrays)
     found = read_arrays(tmp_path / "a.npz")

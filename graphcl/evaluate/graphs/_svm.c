@@ -22,18 +22,21 @@
 #include <string.h>
 
 typedef int64_t i64;
-enum { LANES = 4, PERIOD = 1000, MANY = 100 };
+enum { LANES = 4, CHAINS = 2, BLOCK = LANES * CHAINS, PERIOD = 1000, MANY = 100 };
 typedef enum { SOLVED, UNFINISHED, NOT_FINITE, NO_MEMORY } Outcome;
 typedef double Reals __attribute__((vector_size(8 * LANES), aligned(8), may_alias));
 typedef i64 Integers __attribute__((vector_size(8 * LANES), aligned(8), may_alias));
 typedef float Floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 #ifdef __x86_64__
 #define VECTORS __attribute__((target("arch=x86-64-v3")))
+/* In place of __builtin_convertvector, which GCC 12 compiles to four instructions. */
+#include <immintrin.h>
+#define WIDE(p, k) ((Reals)_mm256_cvtps_pd(_mm_loadu_ps((p) + (k))))
 #else
 #define VECTORS
+#define WIDE(p, k) __builtin_convertvector(*(const Floats *)((p) + (k)), Reals)
 #endif
 #define AT(p, k) (*(Reals *)((p) + (k)))
-#define WIDE(p, k) __builtin_convertvector(*(const Floats *)((p) + (k)), Reals)
 #define PICK(mask, a, b) ((Reals)(((mask) & (Integers)(a)) | (~(mask) & (Integers)(b))))
 #define PICK_AT(mask, a, b) (((mask) & (a)) | (~(mask) & (b)))
 
@@ -64,21 +67,29 @@ static void set_bounds(Machine *s, i64 k) {
 
 /* f += a K_i + b K_j. Return the last position of the smallest f + up, or -1 if none is finite. */
 VECTORS static i64 update(i64 m, double *f, const float *ki, const float *kj, double a, double b, const float *up) {
-    Integers place, where;
-    Reals best;
-    for (int l = 0; l < LANES; l++) place[l] = where[l] = l, best[l] = INFINITY;
-    for (i64 k = 0; k < m; k += LANES, place += LANES) {
-        Reals x = AT(f, k) + (WIDE(ki, k) * a + WIDE(kj, k) * b);
-        AT(f, k) = x;
-        x += WIDE(up, k);
-        Integers taken = x <= best;
-        best = PICK(taken, x, best);
-        where = PICK_AT(taken, place, where);
+    Integers where[CHAINS];
+    Reals best[CHAINS]; /* two independent ones, as each comparison waits for the previous one */
+    for (int l = 0; l < BLOCK; l++) where[l / LANES][l % LANES] = l, best[l / LANES][l % LANES] = INFINITY;
+    Integers place[CHAINS] = {where[0], where[1]};
+    for (i64 start = 0; start < m; start += BLOCK)
+        for (int c = 0; c < CHAINS; c++) {
+            i64 k = start + c * LANES;
+            Reals x = AT(f, k) + (WIDE(ki, k) * a + WIDE(kj, k) * b);
+            AT(f, k) = x;
+            x += WIDE(up, k);
+            Integers taken = x <= best[c];
+            best[c] = PICK(taken, x, best[c]);
+            where[c] = PICK_AT(taken, place[c], where[c]);
+            place[c] += BLOCK;
+        }
+    double least = INFINITY;
+    i64 found = -1;
+    for (int l = 0; l < BLOCK; l++) {
+        double x = best[l / LANES][l % LANES];
+        i64 k = where[l / LANES][l % LANES];
+        if (x < least || (x == least && k > found)) least = x, found = k;
     }
-    int found = 0;
-    for (int l = 1; l < LANES; l++)
-        if (best[l] < best[found] || (best[l] == best[found] && where[l] > where[found])) found = l;
-    return fabs(best[found]) <= DBL_MAX ? where[found] : -1;
+    return fabs(least) <= DBL_MAX ? found : -1;
 }
 
 /* Return the last position of the largest gain beside i, (f - f_i)^2 / (2 - 2 K_i), or -1. *most: the largest f - low. */
@@ -115,7 +126,7 @@ VECTORS static const float *row(Machine *s, i64 k) {
     float *to = s->cache + s->order[k] * s->stride;
     if (!s->cached[s->order[k]]) {
         for (i64 j = 0; j < s->m; j++) to[j] = from[s->order[j]];
-        for (i64 j = s->m; j % LANES; j++) to[j] = 0;
+        for (i64 j = s->m; j % BLOCK; j++) to[j] = 0;
     }
     s->cached[s->order[k]] = 1;
     return to;
@@ -257,7 +268,7 @@ static Outcome fit(Machine *s, double *found) {
 }
 
 /* machine(kernel, n, positive, c, tolerance, steps) -> (threshold, multipliers, whether it converged in `steps` steps).
- * The kernel is a contiguous float32 array [n, stride] with stride a multiple of 4; the first `positive` rows are of
+ * The kernel is a contiguous float32 array [n, stride] with stride a multiple of 8; the first `positive` rows are of
  * class +1. Multipliers: bytes of n doubles. */
 static PyObject *py_machine(PyObject *self, PyObject *args) {
     const char *kernel;
@@ -268,9 +279,9 @@ static PyObject *py_machine(PyObject *self, PyObject *args) {
     double found = 0;
     if (!PyArg_ParseTuple(args, "y#LLddL", &kernel, &length, &n, &positive, &s.c, &s.tolerance, &steps)) return NULL;
     i64 stride = n > 0 && n <= length / 4 ? length / (4 * n) : 0; /* 4 n stride <= length, so nothing overflows */
-    if (n < 2 || stride < n || stride % LANES || length != 4 * n * stride || positive < 1 || positive >= n ||
+    if (n < 2 || stride < n || stride % BLOCK || length != 4 * n * stride || positive < 1 || positive >= n ||
         (uintptr_t)kernel % sizeof(float)) {
-        PyErr_SetString(PyExc_ValueError, "kernel must be float32 [n, stride], stride >= n a multiple of 4, 0 < positive < n");
+        PyErr_SetString(PyExc_ValueError, "kernel must be float32 [n, stride], stride >= n a multiple of 8, 0 < positive < n");
         return NULL;
     }
     if (!(s.c > 0 && s.c <= DBL_MAX && s.tolerance > 0 && s.tolerance <= DBL_MAX && steps > 0)) {

@@ -220,7 +220,7 @@ def _pairs(kernel: np.ndarray, train: np.ndarray) -> list[Pair]:
     pairs = []
     for one, two in itertools.combinations(classes, 2):
         positive, n = one.stop - one.start, one.stop - one.start + two.stop - two.start
-        square = np.zeros((n, -(-n // 4) * 4), np.float32)  # padded, as the solver reads four columns at a time
+        square = np.zeros((n, -(-n // 8) * 8), np.float32)  # padded, as the solver reads eight columns at a time
         sides = (slice(positive), one), (slice(positive, n), two)
         for (to_row, row), (to_column, column) in itertools.product(sides, sides):
             square[to_row, to_column] = kernel[row, column]

@@ -23,7 +23,8 @@ from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.saved import EncoderDescription, Weights, read_saved, save_encoder
 from graphcl.models.towers import TwoTowers
 from graphcl.sparse.rows import SparseRows
-from graphcl.system.files import digest, read_arrays, read_json, refuse_links, remove_partial, write_text, write_whole
+from graphcl.system.arrays import read_arrays
+from graphcl.system.files import digest, read_json, refuse_links, remove_partial, write_text, write_whole
 
 
 class RunFolder:

@@ -130,7 +130,8 @@ def test_multipliers_are_those_of_libsvm_bit_for_bit():
 def test_the_solver_reads_nothing_beyond_its_kernel():
     kernel = np.eye(8, dtype=np.float32)
     sizes = [(kernel, n, positive) for n, positive in [(9, 4), (8, 8), (8, 0), (-1, 1), (1, 1), (2**62, 4), (2**61, 4)]]
-    sizes += [(kernel[:, :7].copy(), 8, 4), (kernel[:0], 8, 4), (np.zeros((16, 16), np.float32)[::2, ::2], 8, 4)]
+    sizes += [(kernel[:, :7].copy(), 8, 4), (np.eye(8, 12, dtype=np.float32), 8, 4), (kernel[:0], 8, 4)]
+    sizes += [(np.zeros((16, 16), np.float32)[::2, ::2], 8, 4)]
     for size in sizes:
         with pytest.raises((BufferError, ValueError), match=r"kernel must be float32|contiguous"):
             MODULE._svm.machine(*size, 1.0, 1e-3, 100)
