@@ -42,7 +42,7 @@ Parts = Sequence[int] | Sequence[Padding] | None
 
 
 def padded_norm(norm: nn.Module, rows: Tensor, padding: Padding) -> Tensor:
-    """Return `norm` applied to `rows [P, H]`, with the statistics of the rows that `padding` keeps.
+    """Return `norm` applied to `rows [P, H]`, on CUDA, with the statistics of the rows that `padding` keeps.
 
     Raises:
         InputError: `norm` is no `BatchNorm1d` that trains with a fixed momentum, so that padding would change it.
@@ -53,21 +53,7 @@ def padded_norm(norm: nn.Module, rows: Tensor, padding: Padding) -> Tensor:
         raise InputError(f"`capture` supports BatchNorm1d with a fixed momentum only, got {norm}; leave it out.")
     if norm.num_batches_tracked is not None:
         norm.num_batches_tracked.add_(1)
-    if rows.is_cuda:
-        return _PaddedNorm.apply(rows, padding, norm, norm.weight, norm.bias)
-    return _by_operations(rows, padding, norm)
-
-
-def _by_operations(rows: Tensor, padding: Padding, norm: Any) -> Tensor:
-    """Return what `_PaddedNorm` computes, by operations that every device has."""
-    count = padding.counts.sum()
-    mean = torch.where(padding.kept, rows, 0.0).sum(0) / count
-    centred = torch.where(padding.kept, rows - mean, 0.0)
-    variance = centred.square().sum(0) / count
-    with torch.no_grad():
-        norm.running_mean.lerp_(mean, norm.momentum)
-        norm.running_var.lerp_(variance * (count / (count - 1)), norm.momentum)
-    return centred * (variance + norm.eps).rsqrt() * norm.weight + norm.bias
+    return _PaddedNorm.apply(rows, padding, norm, norm.weight, norm.bias)
 
 
 class _PaddedNorm(torch.autograd.Function):

@@ -13,8 +13,11 @@ from itertools import product
 import pytest
 import torch
 
-from graphcl import Loss
+from graphcl import GIN, Loss
 from graphcl.losses.engine import compare, triton_tiles
+from graphcl.models import triton_gin
+from graphcl.models.aggregate import CSRAdjacency, SegmentIndex
+from graphcl.models.compiled import plain_weights
 
 triton = pytest.importorskip("triton", "3.9", reason="the limits are those of Triton 3.9")
 GPUS = 75, 80, 86, 90, 100, 120
@@ -153,3 +156,22 @@ def test_a_kernel_that_spills_is_refused(compiled, monkeypatch):
     monkeypatch.setitem(triton_tiles.SMALL, 2, (forward, backward | {"maxnreg": 64}))
     with pytest.raises(AssertionError, match=r"_backward.*\(64, \d{2,}, "):
         check(compiled(80, "high", 128), "high", (80, "high", 128))
+
+
+@pytest.mark.parametrize("capability", [80, *(pytest.param(each, marks=pytest.mark.triton) for each in (86, 90, 120))])
+def test_kernels_of_gin_fit(monkeypatch, capability):
+    """At the widths that `triton_gin` supports, few registers spill, and shared memory is that of chips with 99 KB."""
+    found = []
+    for name in ("_layer", "_merge", "_pool", "_row_gradients", "_mean_gradients", "_perceptron_gradients"):
+        monkeypatch.setattr(triton_gin, name, Compiled(getattr(triton_gin, name), found))
+    monkeypatch.setattr(triton.runtime.driver, "_active", Driver(capability))
+    for width in (37, triton_gin.WIDEST_INPUT):
+        encoder = GIN(width, hidden_channels=triton_gin.WIDEST, num_layers=2)
+        x, ids = torch.randn(64, width), torch.arange(64) // 8
+        neighbours = CSRAdjacency.of(torch.stack([torch.arange(64), torch.arange(64).flip(0)]), 64)
+        weights = plain_weights([conv.nn for conv in encoder.convs], encoder.norms, x, triton_gin.WIDEST)
+        index = SegmentIndex.of(ids, 8)
+        triton_gin.sums(x, neighbours, index, list(encoder.norms), weights, [32, 32]).sum().backward()
+    used = [(name, *resources(kernel)) for name, kernel in found]
+    assert len(used) == 22
+    assert not [each for each in used if each[2] > 256 or each[3] > 99 * 1024], used
