@@ -137,6 +137,14 @@ def test_the_model_of_a_step_on_a_gpu():
     assert gpu.predicted() in (BENCHMARKS.parent / "docs" / "gpu.md").read_text()
 
 
+def test_the_page_has_the_figures_of_the_h200():
+    page = (BENCHMARKS.parent / "docs" / "gpu.md").read_text()
+    for row in json.loads((BENCHMARKS / "results" / "nvidia-h200.json").read_text())["rows"]:
+        figures = [round(row[each], -2) for each in ("pyg", "graphs_per_s", "captured", "captured, bfloat16")]
+        cells = [row["set"].upper(), *(f"{each:,}" for each in (row["batch"], *figures))]
+        assert f"| {' | '.join(cells)} |" in page
+
+
 def test_the_losses_on_a_gpu_in_a_dry_run(capsys):
     import losses_gpu
 
