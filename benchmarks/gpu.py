@@ -46,7 +46,7 @@ RECIPES = ("graphcl", "adnce", "simgrace", "joao")
 COUNTS = Path(__file__).parent / "results" / "gpu_counts.json"
 ABOUT = {"set": "set", "batch": "batch"}
 MODES = {"captured": (True, False), "captured, bfloat16": (True, True), "bfloat16": (False, True)}
-"""Ways to train beside the usual one: whether steps are captured, and whether they are in bfloat16."""
+"""Other ways to train -> whether steps are captured, and whether they are in bfloat16."""
 SPEED = {key: heading for key, heading in stages.COLUMNS.items() if key not in ("set", "step")}
 DEVICE = {
     **ABOUT,
@@ -136,13 +136,12 @@ def check_model(device: torch.device, quick: bool) -> Iterator[dict[str, Any]]:
 
 def device_events(run: Ours, limit: int, steps: int, device: torch.device) -> dict[str, float]:
     """Return kernels and other device operations per step, and the fraction of time in which the device is busy."""
-    with profile(
-        activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
-    ) as all_:
+    on_cuda = device.type == "cuda"
+    with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_cuda else [])]) as profiled:
         seconds = timed(lambda: run.epoch(limit), device)
     done = [
         event
-        for event in all_.events()
+        for event in profiled.events()
         if event.device_type == DeviceType.CUDA
         and not getattr(event, "is_user_annotation", False)
         and not event.name.startswith(("Optimizer.", "ProfilerStep"))

@@ -143,7 +143,7 @@ class _FusedSums(torch.autograd.Function):
         x, hidden = inputs[5], ctx.norms[0].num_features
         if torch.is_grad_enabled():  # double backward, which the loops do not support
             neighbours, graphs = CSRAdjacency(*inputs[1:5]), SegmentIndex(ids, None, inputs[0])
-            sums = _by_torch(ctx, x, neighbours, graphs, weights)
+            sums = by_torch(x, neighbours, graphs, ctx.norms, weights, [x.size(0)], ctx.training, ctx.raw)
             return *[None] * 5, *torch.autograd.grad(sums, weights, grad, create_graph=True)
         grads, work = x.new_empty(sum(weight.numel() for weight in weights)), x.new_empty(2, x.size(0), hidden)
         given = *inputs, grad.contiguous(), moments, work, grads, *kept
@@ -169,13 +169,20 @@ def _call(loop: Any, norms: Sequence[Any], training: bool, raw: bool, *arrays: T
     return loop(tuple(map(to_dlpack, arrays)), *sizes, training, raw, torch.get_num_threads(), norms[0].eps)
 
 
-def _by_torch(ctx: Any, x: Tensor, neighbours: CSRAdjacency, graphs: SegmentIndex, weights: Sequence[Tensor]) -> Tensor:
-    """Return the output of `_FusedSums`, computed by torch's operations; do not update running statistics."""
+def by_torch(
+    x: Tensor, neighbours: CSRAdjacency, graphs: SegmentIndex, norms: Sequence[Any], weights: Sequence[Tensor],
+    sizes: Sequence[int], training: bool, raw: bool,
+) -> Tensor:  # fmt: skip
+    """Return the output of fused layers, computed by torch's operations; do not update running statistics.
+
+    `sizes` are the numbers of rows in blocks that BatchNorm treats separately; for `raw`, see `fused_sums`.
+    """
     pools = []
-    for level, norm in enumerate(ctx.norms):
+    for level, norm in enumerate(norms):
         w1, b1, w2, b2, scale, shift = weights[6 * level : 6 * level + 6]
         out = linear(linear(neighbours.sum(x, with_self=True), w1, b1).relu(), w2, b2).relu()
-        mean, var = (None, None) if ctx.training else (norm.running_mean, norm.running_var)
-        x = batch_norm(out, mean, var, scale, shift, ctx.training, 0.0, norm.eps)
-        pools.append(segment_sum(out if ctx.raw else x, graphs))
+        mean, var = (None, None) if training else (norm.running_mean, norm.running_var)
+        blocks = out.split(list(sizes))
+        x = torch.cat([batch_norm(each, mean, var, scale, shift, training, 0.0, norm.eps) for each in blocks])
+        pools.append(segment_sum(out if raw else x, graphs))
     return torch.cat(pools, dim=1)

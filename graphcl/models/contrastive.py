@@ -127,13 +127,11 @@ class ContrastiveModel(nn.Module):
         if edge_weight is not None:
             self.require("edge_weight")
             own = edge_weight if own is None else own * edge_weight
-        padding = batch.get("padding")
-        size = batch.num_graphs + (padding.graphs if padding else 0)
+        part, size = _extent(batch)
+        parts = None if size == batch.num_graphs else [part]
         given = size, batch.x, batch.edge_index, batch.batch
-        h = self._encode(
-            *given, edge_attr=batch.get("edge_attr"), edge_weight=own, parts=[padding] if padding else None
-        )
-        return h[: batch.num_graphs]
+        h = self._encode(*given, edge_attr=batch.get("edge_attr"), edge_weight=own, parts=parts)
+        return h if parts is None else h[: batch.num_graphs]
 
     def encode_nodes(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the embeddings `[B, H]` of the graphs in `batch` and the representations `[N, H]` of its nodes.
@@ -171,17 +169,13 @@ class ContrastiveModel(nn.Module):
         small = small and view1.x.size(0) + view2.x.size(0) < ONE_PASS
         if "parts" not in self._optional or not (view1.x.is_cuda or small):
             return self.encode(view1), self.encode(view2)
-        views = view1, view2
-        parts, graphs = [each.x.size(0) for each in views], [each.num_graphs for each in views]
-        paddings = [each.get("padding") for each in views]
-        if all(paddings):
-            parts, graphs = paddings, [each.num_graphs + each.padding.graphs for each in views]
+        parts, graphs = zip(_extent(view1), _extent(view2), strict=True)
         x, batch = torch.cat([view1.x, view2.x]), torch.cat([view1.batch, view2.batch + graphs[0]])
         edge_index = torch.cat([view1.edge_index, view2.edge_index + view1.x.size(0)], dim=1)
         shared = [name for name in ("edge_attr", "edge_weight") if name in view1 and name in view2]
         of_edges = {name: torch.cat([view1[name], view2[name]]) for name in shared}
         h1, h2 = self._encode(sum(graphs), x, edge_index, batch, parts=parts, **of_edges).split(graphs)
-        return h1[: view1.num_graphs], h2[: view2.num_graphs]
+        return (h1, h2) if isinstance(parts[0], int) else (h1[: view1.num_graphs], h2[: view2.num_graphs])
 
     def project(self, *h: Tensor) -> tuple[Tensor, ...]:
         """Return the projections `[B, D]` of each embedding `[B, H]`, all computed in one call of the projector."""
@@ -237,3 +231,12 @@ class ContrastiveModel(nn.Module):
         if h.size(1) != self.width:
             raise InputError(f"{self._name} returns rows of width {h.size(1)}, not {self.width}; pass `out_channels=`.")
         return h
+
+
+def _extent(batch: Batch) -> tuple[Any, int]:
+    """Return the part of BatchNorm that `batch` is, see `GraphEncoder.forward`, and its number of graphs with padding.
+
+    The part is the batch's padding, or without padding its number of nodes.
+    """
+    padding = batch.get("padding")
+    return (batch.x.size(0), batch.num_graphs) if padding is None else (padding, batch.num_graphs + padding.graphs)

@@ -19,7 +19,7 @@ from graphcl.errors import InputError
 
 @dataclass(frozen=True)
 class Padding:
-    """What of P rows is padding: the rows behind the first n. All tensors are on the device, and n is only there.
+    """Mark the rows behind the first n of P as padding. Only the device knows n, as all tensors are there.
 
     Args:
         kept: true for the first n rows, `[P, 1]`.
@@ -45,7 +45,7 @@ def padded_norm(norm: nn.Module, rows: Tensor, padding: Padding) -> Tensor:
     """Return `norm` applied to `rows [P, H]`, on CUDA, with the statistics of the rows that `padding` keeps.
 
     Raises:
-        InputError: `norm` is no `BatchNorm1d` that trains with a fixed momentum, so that padding would change it.
+        InputError: `norm` is not a `BatchNorm1d` that trains with a fixed momentum; padding would change its result.
     """
     if not norm.training and isinstance(norm, nn.BatchNorm1d):
         return norm(rows)

@@ -19,11 +19,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import batch_norm, linear
 
 from graphcl.graphs import native
-from graphcl.models.aggregate import CSRAdjacency, SegmentIndex, segment_sum
-from graphcl.models.compiled import plain_weights
+from graphcl.models.aggregate import CSRAdjacency, SegmentIndex
+from graphcl.models.compiled import by_torch, plain_weights
 from graphcl.models.padding import Padding, Parts
 
 jit: Callable[..., Any]
@@ -79,7 +78,7 @@ class Views:
     """Division of N rows into one or two views, and of these into blocks of rows."""
 
     real: Tensor
-    """Number of rows of each view that are no padding, `[V]` in int32."""
+    """Number of rows of each view, without padding, `[V]` in int32."""
     second_row: int
     """First row of the second view; N if there is one view."""
     first_blocks: int
@@ -99,7 +98,7 @@ class Views:
 
     @property
     def place(self) -> dict[str, Any]:
-        """What kernels need to find the rows of a block."""
+        """Arguments by which a kernel finds the rows of a block."""
         return {"real": self.real, "first_blocks": self.first_blocks, "second_row": self.second_row, "ROWS": ROWS}
 
     @property
@@ -159,11 +158,12 @@ class _Sums(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         layers, views = len(ctx.norms), ctx.views
-        (x, *edges), (ids, between, out, moments), rest = _cut(ctx.saved_tensors, 5, 4)
-        added, weights = rest[:layers], rest[layers:]
+        x, *edges, ids, between, out, moments = (saved := ctx.saved_tensors)[:9]
+        added, weights = saved[9 : 9 + layers], saved[9 + layers :]
         neighbours = CSRAdjacency(*edges)
         if torch.is_grad_enabled():  # double backward
-            again = _by_torch(x, neighbours, ctx.graphs, ctx.norms, weights, views)
+            sizes = [each for each in (views.second_row, x.size(0) - views.second_row) if each]
+            again = by_torch(x, neighbours, ctx.graphs, ctx.norms, weights, sizes, training=True, raw=False)
             return *[None] * 5, *torch.autograd.grad(again, weights, grad, create_graph=True)
         grad, hidden = grad.contiguous(), out.size(2)
         of_rows, partial = torch.empty_like(out[0]), x.new_empty(views.blocks, 2, hidden)
@@ -196,15 +196,6 @@ class _Sums(torch.autograd.Function):
         return *[None] * 5, *found
 
 
-def _cut(values: Sequence[Any], *sizes: int) -> list[Sequence[Any]]:
-    """Return the first `sizes[0]` values, the next `sizes[1]`, ..., and the rest."""
-    found, start = [], 0
-    for size in sizes:
-        found.append(values[start : start + size])
-        start += size
-    return [*found, values[start:]]
-
-
 def _set_moments(norm: Any, partial: Tensor, views: Views, into: Tensor) -> None:
     """Write mean, inverse deviation, scale and shift of BatchNorm to `into [4, V, H]`."""
     if norm.training:
@@ -218,21 +209,6 @@ def _set_moments(norm: Any, partial: Tensor, views: Views, into: Tensor) -> None
     scale = norm.weight * inverse
     shift = norm.bias - norm.running_mean * scale
     torch.stack([norm.running_mean, inverse, scale, shift], out=into[:, 0])
-
-
-def _by_torch(
-    x: Tensor, neighbours: CSRAdjacency, graphs: SegmentIndex, norms: Sequence[Any], weights: Sequence[Tensor],
-    views: Views,
-) -> Tensor:  # fmt: skip
-    """Return the output of `_Sums` in training, computed by torch's operations; do not update running statistics."""
-    pools = []
-    for level, norm in enumerate(norms):
-        w1, b1, w2, b2, scale, shift = weights[6 * level : 6 * level + 6]
-        out = linear(linear(neighbours.sum(x, with_self=True), w1, b1).relu(), w2, b2).relu()
-        blocks = out.tensor_split([views.second_row])[: views.real.numel()]
-        x = torch.cat([batch_norm(each, None, None, scale, shift, True, 0.0, norm.eps) for each in blocks])
-        pools.append(segment_sum(x, graphs))
-    return torch.cat(pools, dim=1)
 
 
 def _padded(width: int) -> int:
@@ -255,7 +231,7 @@ def _precision() -> str:
 
 @jit
 def _rows(block, real, first_blocks, second_row, ROWS: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Return the view of a block, its rows, and which of them are no padding."""
+    """Return the view of a block, its rows, and a mask of the rows that are not padding."""
     view = (block >= first_blocks).to(tl.int32)
     local = (block - view * first_blocks) * ROWS + tl.arange(0, ROWS)
     return view, (view * second_row + local).to(tl.int64), local < tl.load(real + view)
