@@ -3,15 +3,10 @@
 Without a GPU, Triton's interpreter runs the kernels, in a separate process.
 """
 
-import importlib.util
 import math
-import os
-import subprocess
-import sys
 import weakref
 from functools import cache
 from itertools import product
-from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -28,15 +23,11 @@ from graphcl.losses.engine.dense import DensePairs
 from graphcl.losses.engine.exponent import Exponent, gaussian, linear
 from graphcl.losses.engine.tiled import TiledPairs
 from graphcl.registry import losses
+from tests.kernels import DEVICE, needs_triton, run_interpreted, runs_kernels, runs_none
 from tests.losses import loops
 from tests.losses.loops import needed
+from tests.strategies import needs_cuda
 
-ROOT = Path(__file__).parents[2]
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-interpreted = os.environ.get("TRITON_INTERPRET") == "1"
-runs_kernels = pytest.mark.skipif(DEVICE == "cpu" and not interpreted, reason="neither a GPU nor Triton's interpreter")
 ENGINES = ["dense", "tiled", pytest.param("triton", marks=[needs_triton, runs_kernels, pytest.mark.cuda])]
 
 
@@ -378,13 +369,9 @@ def test_nothing_is_as_large_as_the_similarities(small_tiles):
 
 
 @needs_triton
-@pytest.mark.skipif(interpreted or DEVICE == "cuda", reason="the kernels run in this process")
+@runs_none
 def test_the_kernels_in_the_interpreter():
-    """A process of its own runs all tests of the kernels, as Triton reads the variable when it is imported."""
-    pytest.importorskip("triton", "3.1", reason="the interpreter of Triton 3.0 does not run them")
-    command = [sys.executable, "-m", "pytest", "-k", "triton and not interpreter", __file__]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"TRITON_INTERPRET": "1"}, cwd=ROOT)
-    assert done.returncode == 0, done.stdout
+    run_interpreted(__file__, "triton and not interpreter")
 
 
 @pytest.mark.cuda

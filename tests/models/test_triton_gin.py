@@ -1,11 +1,6 @@
 """Compare the Triton kernels of GIN with its modules, in Triton's interpreter or on a GPU."""
 
 import copy
-import importlib.util
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,20 +11,14 @@ from graphcl.models import triton_gin
 from graphcl.models.aggregate import CSRAdjacency, SegmentIndex
 from graphcl.models.compiled import plain_weights
 from graphcl.models.padding import Padding
+from tests.kernels import DEVICE, needs_triton, run_interpreted, runs_kernels, runs_none
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-interpreted = os.environ.get("TRITON_INTERPRET") == "1"
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
-runs_kernels = pytest.mark.skipif(DEVICE == "cpu" and not interpreted, reason="neither a GPU nor Triton's interpreter")
+pytestmark = needs_triton
 
 
-@pytest.mark.skipif(interpreted or DEVICE == "cuda", reason="the kernels run in this process")
+@runs_none
 def test_the_kernels_in_the_interpreter():
-    """A process of its own runs the tests below, as Triton reads the variable when it is imported."""
-    command = [sys.executable, "-m", "pytest", "-q", "-k", "not interpreter", __file__]
-    root = Path(__file__).parents[2]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"TRITON_INTERPRET": "1"}, cwd=root)
-    assert done.returncode == 0, done.stdout
+    run_interpreted(__file__, "not interpreter")
 
 
 @pytest.fixture(autouse=True)
@@ -82,6 +71,7 @@ def assert_equal_training(one, two):
 SIZES = [40, 1, 7, 3, 64, 5]
 
 
+@pytest.mark.cuda
 @runs_kernels
 @pytest.mark.parametrize(("width", "hidden", "layers"), [(7, 32, 3), (37, 16, 2), (90, 48, 1), (1, 64, 2)])
 @pytest.mark.parametrize("parts", [None, [48, 72]], ids=str)
@@ -100,6 +90,7 @@ def test_triton_equals_the_modules(width, hidden, layers, parts):
     assert torch.equal(got, again)
 
 
+@pytest.mark.cuda
 @runs_kernels
 def test_triton_leaves_out_padding():
     sizes, room, extra = [9, 4, 30], 50, 2
@@ -120,6 +111,7 @@ def test_triton_leaves_out_padding():
     assert_equal_training(kernels, modules)
 
 
+@pytest.mark.cuda
 @runs_kernels
 def test_triton_with_running_statistics_and_second_derivatives():
     x, edge_index, ids = graphs(SIZES, 6)
