@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -22,8 +23,11 @@ from graphcl.loaders.order import EpochBatches
 
 _CHUNK = 200_000
 """Number of nodes plus edges at which a chunk of batches is complete on the CPU."""
-_CHUNK_ON_DEVICE = 2**27
-"""Bytes at which a chunk is complete on a GPU, where augmenting takes about eight times the memory of the chunk."""
+_CHUNK_ON_DEVICE, _OF_MEMORY = 2**27, 256
+"""Bytes, or part of the memory if that is more, at which a chunk is complete on a GPU.
+
+Augmenting takes about eight times the memory of the chunk, and the views of the chunk before are kept meanwhile.
+"""
 
 
 class ResidentLoader:
@@ -99,12 +103,11 @@ class ResidentLoader:
             if not level[1]:
                 self._levels.append(level)
             level[1][key] = value.to(self.device), data.__cat_dim__(key, value) or 0
-        on_device = self.device.type == "cuda"
-        # The size of a row of each level: in bytes on a GPU, 1 on the CPU.
-        self._widths = [
-            (start, sum(map(_expanded_bytes, kept.values())) / max(1, int(start[-1])) if on_device else 1)
-            for start, kept in self._levels
-        ]
+        # The size of each graph: in bytes on a GPU, in rows of all levels on the CPU.
+        self._sizes = torch.zeros_like(self._num_nodes)
+        for start, kept in self._levels:
+            width = sum(map(_expanded_bytes, kept.values())) // max(1, int(start[-1]))
+            self._sizes.add_(start.diff(), alpha=width if self.device.type == "cuda" else 1)
         self._mapped = dataset if isinstance(dataset, MappedDataset) else None
         if self._mapped is not None and self.device.type != "cpu":
             _check_whole(self._mapped, data, slices)
@@ -126,30 +129,32 @@ class ResidentLoader:
         graphs of each batch (of pairs: two such lists). `graphcl.graphs.batching.split` splits a chunk into its
         batches. Augmenting a chunk is faster than augmenting small batches one by one, because fewer operations are
         launched. On the CPU a chunk is complete with `least` graphs, or with so many nodes and edges that a larger
-        chunk would not be faster; on a GPU it is complete with 128 MiB. `order` holds the batches as graph indices,
-        `[B]` or pairs of them; default: those of a new epoch.
+        chunk would not be faster; on a GPU it is complete with 1/256 of its memory, at least 128 MiB. `order` holds the
+        batches as graph indices, `[B]` or pairs of them; default: those of a new epoch.
         """
         order = self.batch_sampler.draw() if order is None else order
-        on_device = self.device.type == "cuda"
-        loaders = self, self.targets or self
-        parts: list[tuple[Tensor, ...]] = []
-        graphs, size = 0, 0.0
-        for number, batch in enumerate(order, start=1):
-            members = batch if isinstance(batch, tuple) else (batch,)
-            parts.append(members)
-            graphs += sum(map(len, members))
-            size += sum(loader._size(each) for loader, each in zip(loaders, members, strict=False))
-            full = size >= _CHUNK_ON_DEVICE if on_device else graphs >= least * len(members) or size >= _CHUNK
-            if full or number == len(order):
-                joined = [torch.cat(each) for each in zip(*parts, strict=True)]
-                sizes = [list(map(len, each)) for each in zip(*parts, strict=True)]
-                pairs = isinstance(batch, tuple)
-                yield self.batch((joined[0], joined[1]) if pairs else joined[0]), sizes if pairs else sizes[0]
-                parts, graphs, size = [], 0, 0.0
+        if not order:
+            return
+        pairs = isinstance(order[0], tuple)
+        sides: list[Sequence[Tensor]] = list(zip(*order, strict=True)) if pairs else [order]
+        loaders = (self, self.targets or self)[: len(sides)]
+        # The sizes of all batches at once, as every operation of a loop over batches takes the host's time.
+        sizes = [loader._sizes_of(batches) for loader, batches in zip(loaders, sides, strict=True)]
+        on_device, first, graphs, size = self.device.type == "cuda", 0, 0, 0
+        most = _most_bytes(self.device) if on_device else _CHUNK
+        for last, (of_batch, *members) in enumerate(zip(map(sum, zip(*sizes, strict=True)), *sides, strict=True), 1):
+            size, graphs = size + of_batch, graphs + sum(map(len, members))
+            if size >= most or (not on_device and graphs >= least * len(sides)) or last == len(order):
+                parts = [batches[first:last] for batches in sides]
+                joined = [torch.cat(tuple(part)) for part in parts]
+                counts = [list(map(len, part)) for part in parts]
+                yield (self.batch((joined[0], joined[1])), counts) if pairs else (self.batch(joined[0]), counts[0])
+                first, graphs, size = last, 0, 0
 
-    def _size(self, graphs: Tensor) -> float:
-        """Return the size of the graphs: in bytes on a GPU, in nodes and edges on the CPU."""
-        return sum(width * int((start[graphs + 1] - start[graphs]).sum()) for start, width in self._widths)
+    def _sizes_of(self, batches: Sequence[Tensor]) -> list[int]:
+        """Return the sizes of the batches: in bytes on a GPU, in rows on the CPU."""
+        ends = torch.tensor([0, *accumulate(map(len, batches))])
+        return pointers(self._sizes[torch.cat(list(batches))])[ends].diff().tolist()
 
     def batch(self, graphs: Tensor | tuple[Tensor, Tensor]) -> Any:
         """Return a batch, on the loader's device, of the graphs with the indices `graphs [B]` (a CPU tensor).
@@ -200,6 +205,11 @@ class ResidentLoader:
             self._mapped.check(fields, ptr, slices["edge_index"])
             self._unseen[graphs] = False
         return assemble(self._class, fields, slices, incs, device_ptr, batch, self._keeps_num_nodes)
+
+
+def _most_bytes(device: torch.device) -> int:
+    """Return the size at which a chunk is complete on a GPU."""
+    return max(_CHUNK_ON_DEVICE, torch.cuda.get_device_properties(device).total_memory // _OF_MEMORY)
 
 
 def _expanded_bytes(attribute: tuple[Tensor, int]) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,7 +20,10 @@ from graphcl.training.settings import TrainingSettings
 
 Step = Callable[[Batch, Batch, Tensor | None], Outcome | None]
 """Function of both views and the ids that updates the weights."""
+_Views = tuple[dict[str, Tensor], dict[str, Tensor]]
+"""The tensors of both views by name."""
 _OF_NODES, _OF_EDGES, _OF_GRAPHS = ("x",), ("edge_attr", "edge_weight"), ("y", "pair_weight")
+_COLUMNS = (*_OF_NODES, *_OF_EDGES, *_OF_GRAPHS)
 
 
 def check_capture(method: Method, settings: TrainingSettings, device: torch.device) -> None:
@@ -55,11 +59,12 @@ class Captured:
 
     def __call__(self, view1: Batch, view2: Batch, ids: Tensor | None) -> Outcome | None:
         """Return the outcome of a step on two views."""
-        key = *map(_signature, (view1, view2)), ids is None
+        views = _tensors(view1), _tensors(view2)
+        key = *map(_signature, (view1, view2), views), ids is None
         capture = self._captures.get(key)
-        if capture is None or not capture.fits(view1, view2):
-            capture = self._captures[key] = _Capture((view1, view2), ids, capture)
-        capture.fill((view1, view2), ids)
+        if capture is None or not capture.fits(views):
+            capture = self._captures[key] = _Capture(views, (view1.num_graphs, view2.num_graphs), ids, capture)
+        capture.fill(views, ids)
         if not capture.is_set_up:
             capture.is_set_up = True
             self._stream.wait_stream(torch.cuda.current_stream())
@@ -70,7 +75,8 @@ class Captured:
         if capture.outcome is None:
             capture.outcome = self._record(capture)
         capture.graph.replay()
-        return _each(Tensor.clone, capture.outcome)  # the next replay overwrites it
+        # The next replay overwrites the outcome, of which the rows of the last step are read, and the loss of each.
+        return replace(capture.outcome, loss=capture.outcome.loss.clone())
 
     def _record(self, capture: _Capture) -> Outcome:
         """Capture a step, and return the outcome that each replay writes.
@@ -88,44 +94,52 @@ class Captured:
                 "`capture` does not fit this model or loss, which reads values on the host in each step; leave it out."
             ) from error
         assert outcome is not None
-        return _each(Tensor.detach, outcome)
+        return Outcome(**{name: each.detach() for name, each in vars(outcome).items()})
 
 
-def _signature(view: Batch) -> Any:
+def _signature(view: Batch, tensors: dict[str, Tensor]) -> Any:
     """Return what a graph's replays must have in common: the number of graphs, and the columns and their dtypes."""
-    return view.num_graphs, tuple((key, each.dtype, each.shape[1:]) for key, each in _columns(view).items())
+    return view.num_graphs, tuple((key, each.dtype, each.shape[1:]) for key, each in tensors.items() if key in _COLUMNS)
 
 
-def _columns(view: Batch) -> dict[str, Tensor]:
+def _tensors(view: Batch) -> dict[str, Tensor]:
     """Return the tensors of `view` that a step may read."""
-    found = {key: view.get(key) for key in (*_OF_NODES, *_OF_EDGES, *_OF_GRAPHS)}
+    found = {key: view.get(key) for key in ("batch", "edge_index", *_COLUMNS)}
     found = {key: each for key, each in found.items() if isinstance(each, Tensor) and each.dim()}
-    return {key: each for key, each in found.items() if key != "y" or len(each) == view.num_graphs}  # y may be of nodes
+    if "y" in found and len(found["y"]) != view.num_graphs:
+        del found["y"]  # of nodes
+    return found
 
 
-def _each(change: Callable[[Tensor], Tensor], outcome: Outcome) -> Outcome:
-    return Outcome(**{name: change(each) for name, each in vars(outcome).items()})
+def _size(view: dict[str, Tensor]) -> tuple[int, int]:
+    """Return the numbers of nodes and edges."""
+    return view["batch"].size(0), view["edge_index"].size(1)
 
 
 class _Capture:
     """The inputs of steps of one size at fixed addresses, and the CUDA graph that reads them."""
 
-    def __init__(self, views: tuple[Batch, Batch], ids: Tensor | None, smaller: _Capture | None) -> None:
+    def __init__(self, views: _Views, graphs: tuple[int, int], ids: Tensor | None, smaller: _Capture | None) -> None:
         before: Sequence[_FixedView | None] = smaller.views if smaller else (None, None)
-        self.views: list[_FixedView] = [_FixedView(*each) for each in zip(views, before, strict=True)]
+        self.sizes = torch.zeros(2, 2, dtype=torch.long, device=views[0]["x"].device)
+        self.views: list[_FixedView] = [_FixedView(*e) for e in zip(views, graphs, self.sizes, before, strict=True)]
         self.ids = None if ids is None else ids.clone()
         self.graph, self.is_set_up = torch.cuda.CUDAGraph(), False
         self._smaller = smaller  # a pool ends with its last graph
         self.outcome: Outcome | None = None  # of the last replay
 
-    def fits(self, *views: Batch) -> bool:
+    def fits(self, views: _Views) -> bool:
         return all(room.fits(view) for room, view in zip(self.views, views, strict=True))
 
-    def fill(self, views: tuple[Batch, Batch], ids: Tensor | None) -> None:
-        for room, view in zip(self.views, views, strict=True):
-            room.fill(view)
+    def fill(self, views: _Views, ids: Tensor | None) -> None:
+        """Copy the views and ids to the fixed addresses, all tensors of a dtype in one operation."""
+        self.sizes.copy_(torch.tensor([_size(view) for view in views]), non_blocking=True)
+        pairs = [pair for room, view in zip(self.views, views, strict=True) for pair in room.pairs(view)]
         if self.ids is not None and ids is not None:
-            self.ids.copy_(ids)
+            pairs.append((self.ids, ids))
+        for dtype in {room.dtype for room, _ in pairs}:
+            rooms, values = zip(*(pair for pair in pairs if pair[0].dtype == dtype), strict=True)
+            torch._foreach_copy_(rooms, values)
 
     def padded(self) -> tuple[Batch, Batch]:
         first, second = self.views
@@ -136,37 +150,38 @@ class _FixedView:
     """Views of B graphs at fixed addresses, padded to P nodes and Q edges.
 
     Padding nodes are spread over B / 8 + 1 padding graphs and padding edges over padding nodes, as one warp sums the
-    rows of a graph or a node.
+    rows of a graph or a node. `sizes [2]` on the device holds the numbers of nodes and edges of the view.
     """
 
-    def __init__(self, like: Batch, smaller: _FixedView | None) -> None:
-        nodes, edges = (size + size // 8 + 64 for size in (like.num_nodes, like.num_edges))
+    def __init__(self, like: dict[str, Tensor], graphs: int, sizes: Tensor, smaller: _FixedView | None) -> None:
+        nodes, edges = (size + size // 8 + 64 for size in _size(like))
         self._nodes: int = max(nodes, smaller._nodes) if smaller else nodes
         self._edges: int = max(edges, smaller._edges) if smaller else edges
-        nodes, edges, self._graphs = self._nodes, self._edges, like.num_graphs
-        device = like.x.device
-        rooms = dict.fromkeys(_OF_NODES, nodes) | dict.fromkeys(_OF_EDGES, edges)
-        rooms |= dict.fromkeys(_OF_GRAPHS, like.num_graphs)
-        self._fields = {key: each.new_zeros(rooms[key], *each.shape[1:]) for key, each in _columns(like).items()}
-        self._batch = like.batch.new_zeros(nodes)
-        self._edge_index = like.edge_index.new_zeros(2, edges)
-        self._sizes = torch.zeros(2, dtype=torch.long, device=device)
+        nodes, edges, self._graphs, self._sizes = self._nodes, self._edges, graphs, sizes
+        device = like["x"].device
+        rooms = dict.fromkeys(_OF_NODES, nodes) | dict.fromkeys(_OF_EDGES, edges) | dict.fromkeys(_OF_GRAPHS, graphs)
+        self._fields = {
+            key: each.new_zeros(rooms[key], *each.shape[1:]) for key, each in like.items() if key in _COLUMNS
+        }
+        self._batch = like["batch"].new_zeros(nodes)
+        self._edge_index = like["edge_index"].new_zeros(2, edges)
         self._node, self._edge = torch.arange(nodes, device=device), torch.arange(edges, device=device)
-        self._ptr = torch.zeros(like.num_graphs + 1, dtype=torch.long, device=device)
+        self._ptr = torch.zeros(graphs + 1, dtype=torch.long, device=device)
         self._counts = torch.tensor([[nodes, 0.0], [-nodes, 1.0]], device=device)
 
-    def fits(self, view: Batch) -> bool:
+    def fits(self, view: dict[str, Tensor]) -> bool:
         """Return whether there is room for `view` and at least one padding node."""
-        return view.num_nodes < self._nodes and view.num_edges <= self._edges
+        nodes, edges = _size(view)
+        return nodes < self._nodes and edges <= self._edges
 
-    def fill(self, view: Batch) -> None:
-        """Copy `view` to the fixed addresses."""
-        nodes, edges = view.num_nodes, view.num_edges
-        self._sizes.copy_(torch.tensor([nodes, edges]), non_blocking=True)
-        self._batch[:nodes].copy_(view.batch)
-        self._edge_index[:, :edges].copy_(view.edge_index)
+    def pairs(self, view: dict[str, Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield for each tensor of `view` its room at a fixed address, and the tensor."""
+        nodes, edges = _size(view)
+        yield self._batch[:nodes], view["batch"]
+        yield self._edge_index[:, :edges], view["edge_index"]
         for key, room in self._fields.items():
-            room[: len(view[key])].copy_(view[key])
+            value = view[key]
+            yield room[: value.size(0)], value
 
     def padded(self) -> Batch:
         """Return the view with padding, computed from what `fill` copied."""

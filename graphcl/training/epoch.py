@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
@@ -32,8 +33,7 @@ class Epoch:
         alignment: alignment of the two views' projections, see `graphcl.training.diagnostics.alignment`.
         uniformity: uniformity of the first views' projections, see `graphcl.training.diagnostics.uniformity`.
         seconds: wall time of the epoch.
-        data_seconds: part of `seconds` spent on loading and augmenting batches (on CUDA, this contains waiting for
-            earlier steps).
+        data_seconds: part of `seconds` spent on loading and augmenting batches.
         diagnostics: the method's own metrics, the number of `skipped` steps and, with `diagnostics=True`, the metrics
             of `graphcl.training.diagnostics.diagnose`.
     """
@@ -94,6 +94,39 @@ def augmented(
     if chunks and micro_batch and generator is not None and loader.batch_sampler.batch_size > micro_batch:
         yield from _lazy_views(loader, (first, second), generator, device, micro_batch)
         return
+    views: Iterator[list[Any]] = _of_chunks(loader, first, second, generator, device)
+    if device.type != "cuda":
+        for found in views:
+            yield from found
+        return
+    # On a stream of their own, views wait for their sizes and not for the steps that are still under way.
+    side, current = _side_stream(device), torch.cuda.current_stream(device)
+    side.wait_stream(current)
+    chunk: list[Any] | None = []
+    while chunk is not None:
+        yield from chunk
+        with torch.cuda.stream(side):
+            following = next(views, None)  # `chunk`, which steps may still read, keeps its memory meanwhile
+        current.wait_stream(side)
+        side.wait_stream(current)  # from here on, its memory may be used again
+        chunk = following
+
+
+@cache
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    """Return the stream of the views on `device`, always the same, as each stream has memory of its own."""
+    return torch.cuda.Stream(device)
+
+
+def _of_chunks(
+    loader: Any,
+    first: Augmentation,
+    second: Augmentation,
+    generator: torch.Generator | None,
+    device: torch.device,
+) -> Iterator[list[tuple[Any, Any, Tensor | None]]]:
+    """Yield both views and the ids of the batches of each chunk."""
+    chunks: Any = getattr(loader, "chunks", None)
     number = 0
     for batch, sizes in chunks() if chunks else ((batch, None) for batch in loader):
         members = [each.to(device) for each in members_of(batch)]
@@ -103,11 +136,12 @@ def augmented(
         if sizes:
             of_first, of_second = sizes if isinstance(sizes[0], list) else (sizes, sizes)
             pairs = list(zip(split(view1, of_first), split(view2, of_second), strict=True))
+        del view1, view2
         if weights := getattr(getattr(loader, "batch_sampler", None), "weights", None):
             of_chunk = zip(pairs, weights[number : number + len(pairs)], strict=True)
             pairs = [(with_entries(one, "pair_weight", each.to(device)), two) for (one, two), each in of_chunk]
         ids = graph_ids(loader, number, len(pairs), device)
-        yield from ((*pair, own) for pair, own in zip(pairs, ids, strict=True))
+        yield [(*pair, own) for pair, own in zip(pairs, ids, strict=True)]
         number += len(ids)
 
 

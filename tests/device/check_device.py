@@ -19,6 +19,7 @@ from graphcl.errors import InputError
 from graphcl.experiment.finetune import finetune, with_outputs
 from graphcl.experiment.run_config import run as run_all
 from graphcl.graphs.compact import Compact
+from graphcl.loaders import resident
 from graphcl.loaders.neighbours import NeighbourLoader
 from graphcl.loaders.pairs import EpochPairs
 from graphcl.models.calibrate import calibrate
@@ -26,6 +27,7 @@ from graphcl.models.node_gcn import node_gcn
 from graphcl.models.nodes import NodeModel
 from graphcl.models.padding import Padding, padded_norm
 from graphcl.registry import augmentations, encoders, losses, methods
+from graphcl.training import epoch
 from graphcl.training.checkpoint import Checkpoints
 from tests.conftest import small_graphs
 from tests.device.draws import CpuDraws
@@ -310,6 +312,19 @@ def test_a_batch_that_outgrows_the_capture_makes_a_larger_one(dataset):
         found.append({key: each.cpu() for key, each in method.state_dict().items()})
     assert batches[2].num_edges > batches[0].num_edges * 9 // 8 + 64
     close(*found)
+
+
+@pytest.mark.skipif(LOG is not None, reason="the fake device has one stream")
+@pytest.mark.parametrize("capture", [False, True])
+def test_views_that_are_made_during_steps_equal_the_others(capture, monkeypatch):
+    """Each batch is a chunk, whose views must not overwrite those that steps still read."""
+    monkeypatch.setattr(resident, "_most_bytes", lambda device: 1)
+    options = {"batch": 16, "epochs": 3, "view": "node_drop", "capture": capture}
+    many = load_dataset(small_graphs(256))
+    one = trained(many, "cuda", **options)
+    monkeypatch.setattr(epoch, "_side_stream", torch.cuda.current_stream)
+    two = trained(many, "cuda", **options)
+    close(one, {key: each.cpu() for key, each in two.items()}, rtol=0, atol=0)
 
 
 def test_captured_steps_in_bfloat16(dataset):
