@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -84,6 +85,8 @@ class Captured:
         Raises:
             InputError: the step waits for the device.
         """
+        collects = gc.isenabled()
+        gc.disable()  # it may find an earlier graph, which CUDA refuses to release meanwhile
         try:  # other threads, such as those of a DataLoader, may use CUDA meanwhile
             with torch.cuda.graph(capture.graph, self._pool, self._stream, capture_error_mode="thread_local"):
                 outcome = self._step(*capture.padded(), capture.ids)
@@ -93,6 +96,9 @@ class Captured:
             raise InputError(
                 "`capture` does not fit this model or loss, which reads values on the host in each step; leave it out."
             ) from error
+        finally:
+            if collects:
+                gc.enable()
         assert outcome is not None
         return Outcome(**{name: each.detach() for name, each in vars(outcome).items()})
 

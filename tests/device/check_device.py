@@ -1,6 +1,7 @@
 """Run the CUDA paths beside the CPU; see tests/test_device.py, which starts this file on a fake or a real device."""
 
 import copy
+import gc
 from collections import Counter
 from importlib.util import find_spec
 
@@ -365,6 +366,22 @@ def test_padding_keeps_the_variance_of_a_column_far_from_zero():
     found = padded_norm(norm, torch.nn.functional.pad(rows, (0, 0, 0, 10)).cuda(), padding)[:50]
     want = torch.nn.BatchNorm1d(16).double()(rows.double()).float()
     torch.testing.assert_close(found.cpu(), want, rtol=0.0, atol=0.05)
+
+
+def test_no_earlier_capture_is_released_during_another(dataset, monkeypatch):
+    """Graphs of finished runs are garbage, which Python may collect at any time."""
+    forward, before = Loss.forward, gc.get_threshold()
+
+    def leave_garbage():
+        cycle = [torch.cuda.CUDAGraph()]
+        cycle.append(cycle)
+
+    monkeypatch.setattr(Loss, "forward", lambda *given: leave_garbage() or forward(*given))
+    gc.set_threshold(1)
+    try:
+        trained(dataset, "cuda", batch=24, epochs=1, capture=True)
+    finally:
+        gc.set_threshold(*before)
 
 
 def test_captured_steps_after_an_earlier_state_was_loaded(dataset):

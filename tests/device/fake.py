@@ -334,7 +334,11 @@ _ONLY_CUDA = {
 
 
 class Graph:
-    """Stands for `torch.cuda.CUDAGraph`."""
+    """Stands for `torch.cuda.CUDAGraph`, which must not be released while another one is captured."""
+
+    def __del__(self):
+        if LOG.tape is not None:
+            LOG.released = True
 
     def replay(self):
         for compute, args, kwargs, out in self.tape:
@@ -346,10 +350,12 @@ class Graph:
 @contextlib.contextmanager
 def capture(graph, pool=None, stream=None, capture_error_mode="global"):
     """Stand for `torch.cuda.graph`."""
-    graph.tape, LOG.undo = [], []
+    graph.tape, LOG.undo, LOG.released = [], [], False
     LOG.tape = graph.tape
     try:
         yield
+        if LOG.released:
+            raise RuntimeError("operation failed due to a previous error during capture")
     finally:
         LOG.tape = None
         for tensor, before in reversed(LOG.undo):
