@@ -121,12 +121,14 @@ def _prepared(folder: Path, settings: Embed, opened: Opened) -> list[dict[str, A
     elif folder.exists() and not file.is_file() and any(folder.iterdir()):
         raise InputError(f"{folder} exists already and holds no shards; give another folder with --out.")
     kept = read_json(file) if file.is_file() else {}
+    if not isinstance(kept, dict):
+        raise InputError(f"{file} is no manifest of shards; give another --out, or --force to replace it.")
     size = settings.shard_size or kept.get("shard_size") or 0
     manifest = _manifest(settings, opened, size)
     if kept and kept != manifest:
         changed = ", ".join(key for key in manifest if kept.get(key) != manifest[key])
         raise InputError(f"{folder} holds shards of another {changed}; give another --out, or --force to replace them.")
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     remove_partial(folder)
     for each in folder.glob(".*.part"):
         shutil.rmtree(each)

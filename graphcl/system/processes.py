@@ -99,7 +99,7 @@ def make_executor(name: str, workers: int) -> Executor:
         workers: number of workers; ignored for Dask, whose scheduler has its own workers.
 
     Raises:
-        InputError: `name` is unknown or cannot be imported, or Dask is not installed.
+        InputError: `name` is unknown, its function cannot be imported or fails, or Dask is not installed.
     """
     if name == "loky":
         return LocalExecutor(workers)
@@ -112,13 +112,12 @@ def make_executor(name: str, workers: int) -> Executor:
         client = Client(**{"scheduler_file" if place.endswith(".json") else "address": place})
         # with `pure=True`, Dask would return the stored result of a failed cell instead of running the cell again
         return client.get_executor(pure=False)
-    try:
-        make = pkgutil.resolve_name(name) if place else None
-    except (Exception, SystemExit) as error:
-        raise InputError(f"`executor` {name} cannot be imported: {reason(error)}") from None
-    if not callable(make):
+    if not place:
         raise InputError(f"`executor` must be loky, dask:ADDRESS or MODULE:FUNCTION, got {name!r}.")
-    return make(workers)
+    try:
+        return pkgutil.resolve_name(name)(workers)
+    except (Exception, SystemExit) as error:
+        raise InputError(f"`executor` {name} gave no executor: {reason(error)}") from None
 
 
 @contextlib.contextmanager

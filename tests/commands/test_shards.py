@@ -47,7 +47,7 @@ def same(found, expected):
 
 def test_shards_equal_one_file_and_only_missing_ones_are_made_again(inputs, tmp_path, capsys, monkeypatch):
     given, expected = inputs
-    out = tmp_path / "npy"
+    out = tmp_path / "new" / "npy"
     words = [*given, "--out", str(out), "--shards", "npy", *SIZES]
     assert main(words) == 0
     same(read_npy(out), expected)
@@ -64,6 +64,9 @@ def test_shards_equal_one_file_and_only_missing_ones_are_made_again(inputs, tmp_
     assert main([*given, "--out", str(out), "--shards", "npy", "--batch-size", "4"]) == 2
     assert "holds shards of another batch_size" in capsys.readouterr().err
     (out / "notes.txt").touch()
+    (out / shards.MANIFEST).write_text("[]")
+    assert main(words) == 2
+    assert "is no manifest of shards" in capsys.readouterr().err
     assert main([*given, "--out", str(out), *SIZES, "--force"]) == 0
     assert not any(each.is_dir() for each in out.iterdir())
     assert sorted(each.name for each in out.iterdir() if "part-" not in each.name) == ["_manifest.json", "notes.txt"]

@@ -306,9 +306,10 @@ def test_an_unknown_executor(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "exits_at_import.py").write_text("raise SystemExit('usage')")
     for name, says in [
-        ("os:sep", "must be loky, dask"),
-        ("no:make", "cannot be imported"),
-        ("exits_at_import:make", "cannot be imported: usage"),
+        ("os:sep", "gave no executor: 'str' object is not callable"),
+        ("os:getcwd", "gave no executor: "),
+        ("no:make", "gave no executor: No module"),
+        ("exits_at_import:make", "gave no executor: usage"),
         ("dask:x", "needs Dask"),
     ]:
         with pytest.raises(InputError, match=f"^`executor` .*{says}"):
