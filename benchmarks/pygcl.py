@@ -97,13 +97,12 @@ def compare(dataset, repeats, batch_size=BATCH, device="cpu", capture=False):
 
     def after_epoch(_):
         nonlocal start
+        # `train` waits for the device at the end of an epoch
         found.append([timing.clock() - start, *(timed(each, device) for each in others)])
         start = timing.clock()
 
     settings = {"lr": LEARNING_RATE, "capture": capture, "callbacks": [after_epoch]}
-    train(
-        method, loader, "identity", second, epochs=repeats + 2, **settings
-    )  # an epoch ends with a wait for the device
+    train(method, loader, "identity", second, epochs=repeats + 2, **settings)
     return map(statistics.median, zip(*found[2:], strict=True))
 
 

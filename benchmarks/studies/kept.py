@@ -15,6 +15,8 @@ from graphcl.evaluate import FoldScores
 from graphcl.system.files import write_text
 
 FOLDER = Path(__file__).parents[1] / "results" / "accuracy"
+STUDIES = FOLDER.with_name("studies")
+"""One file a study: a line's recipe is the setting that varies, and its row the value."""
 
 
 class Kept:

@@ -125,20 +125,29 @@ class Cells:
             if all(cell.coordinates[axis] == label for axis, label in wanted.items()):
                 yield cell, record
 
+    def scored(self, **where: str):
+        """Return the fold scores at the given labels, by seed, each with the record of its run."""
+        name = self.plan.evaluators[0]
+        found = [(scores_of(record, name), record) for _, record in self.pick(**where)]
+        return sorted(found, key=lambda each: each[0].seed)
+
     def scores(self, **where: str):
         """Return the fold scores at the given labels, by seed."""
-        name = self.plan.evaluators[0]
-        return sorted((scores_of(record, name) for _, record in self.pick(**where)), key=lambda each: each.seed)
+        return [score for score, _ in self.scored(**where)]
 
     def accuracy(self, **where: str) -> np.ndarray:
         """Return the mean accuracy of each seed, in percent."""
         return means(self.scores(**where))
 
+    def scored_untrained(self, **where: str):
+        """Return `scored` of the untrained encoders of the cells at the given labels."""
+        name = self.plan.evaluators[0]
+        records = [self.records[key] for key in dict.fromkeys(cell.reference for cell, _ in self.pick(**where))]
+        return sorted(((scores_of(each, name), each) for each in records), key=lambda each: each[0].seed)
+
     def untrained(self, **where: str):
         """Return the fold scores of the untrained encoders of the cells at the given labels, by seed."""
-        name = self.plan.evaluators[0]
-        keys = dict.fromkeys(cell.reference for cell, _ in self.pick(**where))
-        return sorted((scores_of(self.records[key], name) for key in keys), key=lambda each: each.seed)
+        return [score for score, _ in self.scored_untrained(**where)]
 
     def markdown(self) -> str:
         """Return the tables of the first evaluator."""

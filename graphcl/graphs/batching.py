@@ -139,7 +139,7 @@ def _ascends(ptr: Tensor, parts: int, end: int) -> bool:
         return False
     if ptr.device.type != "cpu":
         return True
-    values = ptr.numpy()  # a fraction of the time of PyTorch's operations
+    values = ptr.numpy()  # faster than PyTorch's operations
     return bool(values[0] == 0 and values[-1] == end and (values[1:] >= values[:-1]).all())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
+from math import log2
 from typing import Any
 
 import torch
@@ -23,11 +24,13 @@ from graphcl.loaders.order import EpochBatches
 
 _CHUNK = 200_000
 """Number of nodes plus edges at which a chunk of batches is complete on the CPU."""
-_CHUNK_ON_DEVICE, _OF_MEMORY = 2**27, 256
-"""Bytes, or part of the memory if that is more, at which a chunk is complete on a GPU.
+_CHUNK_ON_DEVICE = 2**27
+"""Bytes at which a chunk is complete on a GPU, or 1/256 of its memory if that is more.
 
-Augmenting takes about eight times the memory of the chunk, and the views of the chunk before are kept meanwhile.
+Augmenting takes about eight times the memory of the chunk, and the views of the previous chunk are kept meanwhile.
 """
+_BLOCK = 2**16
+"""Graphs whose sizes are computed at once: operations for each batch cost the host's time, and an epoch's memory."""
 
 
 class ResidentLoader:
@@ -103,11 +106,12 @@ class ResidentLoader:
             if not level[1]:
                 self._levels.append(level)
             level[1][key] = value.to(self.device), data.__cat_dim__(key, value) or 0
-        # The size of each graph: in bytes on a GPU, in rows of all levels on the CPU.
-        self._sizes = torch.zeros_like(self._num_nodes)
-        for start, kept in self._levels:
-            width = sum(map(_expanded_bytes, kept.values())) // max(1, int(start[-1]))
-            self._sizes.add_(start.diff(), alpha=width if self.device.type == "cuda" else 1)
+        on_device = self.device.type == "cuda"
+        # The size of a row of each level: in bytes on a GPU, 1 on the CPU.
+        self._widths = [
+            (start, sum(map(_expanded_bytes, kept.values())) // max(1, int(start[-1])) if on_device else 1)
+            for start, kept in self._levels
+        ]
         self._mapped = dataset if isinstance(dataset, MappedDataset) else None
         if self._mapped is not None and self.device.type != "cpu":
             _check_whole(self._mapped, data, slices)
@@ -129,8 +133,8 @@ class ResidentLoader:
         graphs of each batch (of pairs: two such lists). `graphcl.graphs.batching.split` splits a chunk into its
         batches. Augmenting a chunk is faster than augmenting small batches one by one, because fewer operations are
         launched. On the CPU a chunk is complete with `least` graphs, or with so many nodes and edges that a larger
-        chunk would not be faster; on a GPU it is complete with 1/256 of its memory, at least 128 MiB. `order` holds the
-        batches as graph indices, `[B]` or pairs of them; default: those of a new epoch.
+        chunk would not be faster; on a GPU it is complete with 1/256 of its memory (a power of two, at least 128 MiB).
+        `order` holds the batches as graph indices, `[B]` or pairs of them; default: those of a new epoch.
         """
         order = self.batch_sampler.draw() if order is None else order
         if not order:
@@ -138,12 +142,11 @@ class ResidentLoader:
         pairs = isinstance(order[0], tuple)
         sides: list[Sequence[Tensor]] = list(zip(*order, strict=True)) if pairs else [order]
         loaders = (self, self.targets or self)[: len(sides)]
-        # The sizes of all batches at once, as every operation of a loop over batches takes the host's time.
-        sizes = [loader._sizes_of(batches) for loader, batches in zip(loaders, sides, strict=True)]
         on_device, first, graphs, size = self.device.type == "cuda", 0, 0, 0
         most = _most_bytes(self.device) if on_device else _CHUNK
-        for last, (of_batch, *members) in enumerate(zip(map(sum, zip(*sizes, strict=True)), *sides, strict=True), 1):
-            size, graphs = size + of_batch, graphs + sum(map(len, members))
+        sizes = zip(*(each._sizes_of(batches) for each, batches in zip(loaders, sides, strict=True)), strict=True)
+        for last, of_batch in enumerate(sizes, start=1):
+            size, graphs = size + sum(of_batch), graphs + sum(len(batches[last - 1]) for batches in sides)
             if size >= most or (not on_device and graphs >= least * len(sides)) or last == len(order):
                 parts = [batches[first:last] for batches in sides]
                 joined = [torch.cat(tuple(part)) for part in parts]
@@ -151,10 +154,14 @@ class ResidentLoader:
                 yield (self.batch((joined[0], joined[1])), counts) if pairs else (self.batch(joined[0]), counts[0])
                 first, graphs, size = last, 0, 0
 
-    def _sizes_of(self, batches: Sequence[Tensor]) -> list[int]:
-        """Return the sizes of the batches: in bytes on a GPU, in rows on the CPU."""
-        ends = torch.tensor([0, *accumulate(map(len, batches))])
-        return pointers(self._sizes[torch.cat(list(batches))])[ends].diff().tolist()
+    def _sizes_of(self, batches: Sequence[Tensor]) -> Iterator[int]:
+        """Yield the sizes of the batches: in bytes on a GPU, in rows on the CPU."""
+        count = -(-_BLOCK // len(batches[0]))
+        for begin in range(0, len(batches), count):
+            block = batches[begin : begin + count]
+            graphs = torch.cat(tuple(block))
+            size = sum(width * (start[graphs + 1] - start[graphs]) for start, width in self._widths)
+            yield from pointers(torch.as_tensor(size))[[0, *accumulate(map(len, block))]].diff().tolist()
 
     def batch(self, graphs: Tensor | tuple[Tensor, Tensor]) -> Any:
         """Return a batch, on the loader's device, of the graphs with the indices `graphs [B]` (a CPU tensor).
@@ -208,8 +215,8 @@ class ResidentLoader:
 
 
 def _most_bytes(device: torch.device) -> int:
-    """Return the size at which a chunk is complete on a GPU."""
-    return max(_CHUNK_ON_DEVICE, torch.cuda.get_device_properties(device).total_memory // _OF_MEMORY)
+    """Return the size at which a chunk is complete on a GPU, a power of two, equal on all GPUs of a kind."""
+    return max(_CHUNK_ON_DEVICE, 2 ** int(log2(torch.cuda.get_device_properties(device).total_memory / 256)))
 
 
 def _expanded_bytes(attribute: tuple[Tensor, int]) -> int:

@@ -55,7 +55,7 @@ class Captured:
 
     def __init__(self, step: Step) -> None:
         self._step = step
-        self._stream, self._pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
+        self._stream = torch.cuda.Stream()
         self._captures: dict[Any, _Capture] = {}
 
     def __call__(self, view1: Batch, view2: Batch, ids: Tensor | None) -> Outcome | None:
@@ -76,7 +76,7 @@ class Captured:
         if capture.outcome is None:
             capture.outcome = self._record(capture)
         capture.graph.replay()
-        # The next replay overwrites the outcome, of which the rows of the last step are read, and the loss of each.
+        # The next replay overwrites the outcome. The loss of each step is read, so copy it; the rows of one step are.
         return replace(capture.outcome, loss=capture.outcome.loss.clone())
 
     def _record(self, capture: _Capture) -> Outcome:
@@ -86,9 +86,9 @@ class Captured:
             InputError: the step waits for the device.
         """
         collects = gc.isenabled()
-        gc.disable()  # it may find an earlier graph, which CUDA refuses to release meanwhile
+        gc.disable()  # a collection could release an earlier graph, which CUDA forbids during a capture
         try:  # other threads, such as those of a DataLoader, may use CUDA meanwhile
-            with torch.cuda.graph(capture.graph, self._pool, self._stream, capture_error_mode="thread_local"):
+            with torch.cuda.graph(capture.graph, capture.pool, self._stream, capture_error_mode="thread_local"):
                 outcome = self._step(*capture.padded(), capture.ids)
         except RuntimeError as error:
             if "captur" not in str(error):
@@ -131,21 +131,24 @@ class _Capture:
         self.views: list[_FixedView] = [_FixedView(*e) for e in zip(views, graphs, self.sizes, before, strict=True)]
         self.ids = None if ids is None else ids.clone()
         self.graph, self.is_set_up = torch.cuda.CUDAGraph(), False
-        self._smaller = smaller  # a pool ends with its last graph
+        # A graph may write where an earlier graph of its pool had intermediate results, so only graphs of which the
+        # earlier is never replayed again share one. A pool ends with its last graph.
+        self._smaller = smaller
+        self.pool: Any = smaller.pool if smaller else torch.cuda.graph_pool_handle()
         self.outcome: Outcome | None = None  # of the last replay
 
     def fits(self, views: _Views) -> bool:
-        return all(room.fits(view) for room, view in zip(self.views, views, strict=True))
+        return all(fixed.fits(view) for fixed, view in zip(self.views, views, strict=True))
 
     def fill(self, views: _Views, ids: Tensor | None) -> None:
-        """Copy the views and ids to the fixed addresses, all tensors of a dtype in one operation."""
+        """Copy the views and ids to the fixed addresses, in one call for each dtype."""
         self.sizes.copy_(torch.tensor([_size(view) for view in views]), non_blocking=True)
-        pairs = [pair for room, view in zip(self.views, views, strict=True) for pair in room.pairs(view)]
+        pairs = [pair for fixed, view in zip(self.views, views, strict=True) for pair in fixed.pairs(view)]
         if self.ids is not None and ids is not None:
             pairs.append((self.ids, ids))
-        for dtype in {room.dtype for room, _ in pairs}:
-            rooms, values = zip(*(pair for pair in pairs if pair[0].dtype == dtype), strict=True)
-            torch._foreach_copy_(rooms, values)
+        for dtype in {buffer.dtype for buffer, _ in pairs}:
+            buffers, values = zip(*(pair for pair in pairs if pair[0].dtype == dtype), strict=True)
+            torch._foreach_copy_(buffers, values)
 
     def padded(self) -> tuple[Batch, Batch]:
         first, second = self.views
@@ -181,13 +184,13 @@ class _FixedView:
         return nodes < self._nodes and edges <= self._edges
 
     def pairs(self, view: dict[str, Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield for each tensor of `view` its room at a fixed address, and the tensor."""
+        """Yield the buffer at a fixed address for each tensor of `view`, and the tensor."""
         nodes, edges = _size(view)
         yield self._batch[:nodes], view["batch"]
         yield self._edge_index[:, :edges], view["edge_index"]
-        for key, room in self._fields.items():
+        for key, buffer in self._fields.items():
             value = view[key]
-            yield room[: value.size(0)], value
+            yield buffer[: value.size(0)], value
 
     def padded(self) -> Batch:
         """Return the view with padding, computed from what `fill` copied."""

@@ -33,7 +33,8 @@ class Epoch:
         alignment: alignment of the two views' projections, see `graphcl.training.diagnostics.alignment`.
         uniformity: uniformity of the first views' projections, see `graphcl.training.diagnostics.uniformity`.
         seconds: wall time of the epoch.
-        data_seconds: part of `seconds` spent on loading and augmenting batches.
+        data_seconds: part of `seconds` spent on loading and augmenting batches (on CUDA, this may contain waiting for
+            the steps of earlier chunks).
         diagnostics: the method's own metrics, the number of `skipped` steps and, with `diagnostics=True`, the metrics
             of `graphcl.training.diagnostics.diagnose`.
     """
@@ -94,27 +95,31 @@ def augmented(
     if chunks and micro_batch and generator is not None and loader.batch_sampler.batch_size > micro_batch:
         yield from _lazy_views(loader, (first, second), generator, device, micro_batch)
         return
-    views: Iterator[list[Any]] = _of_chunks(loader, first, second, generator, device)
-    if device.type != "cuda":
+    views = _of_chunks(loader, first, second, generator, device)
+    if device.type != "cuda" or not chunks:
         for found in views:
             yield from found
         return
-    # On a stream of their own, views wait for their sizes and not for the steps that are still under way.
+    # Make views on a separate stream, so that reading their sizes does not wait for the steps just launched.
     side, current = _side_stream(device), torch.cuda.current_stream(device)
     side.wait_stream(current)
     chunk: list[Any] | None = []
-    while chunk is not None:
-        yield from chunk
-        with torch.cuda.stream(side):
-            following = next(views, None)  # `chunk`, which steps may still read, keeps its memory meanwhile
+    try:
+        while chunk is not None:
+            yield from chunk
+            with torch.cuda.stream(side):
+                following = next(views, None)  # keep `chunk` until then, as steps may still read it
+            current.wait_stream(side)
+            side.wait_stream(current)  # the side stream may now reuse the memory of `chunk`
+            chunk = following
+    finally:  # the caller may stop early, or `views` raise
         current.wait_stream(side)
-        side.wait_stream(current)  # from here on, its memory may be used again
-        chunk = following
+        side.wait_stream(current)
 
 
 @cache
 def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    """Return the stream of the views on `device`, always the same, as each stream has memory of its own."""
+    """Return the one stream for views on `device`; each new stream would cache memory of its own."""
     return torch.cuda.Stream(device)
 
 
@@ -125,7 +130,7 @@ def _of_chunks(
     generator: torch.Generator | None,
     device: torch.device,
 ) -> Iterator[list[tuple[Any, Any, Tensor | None]]]:
-    """Yield both views and the ids of the batches of each chunk."""
+    """Yield a list for each chunk: both views and the ids of each batch."""
     chunks: Any = getattr(loader, "chunks", None)
     number = 0
     for batch, sizes in chunks() if chunks else ((batch, None) for batch in loader):

@@ -20,7 +20,7 @@ from tests.conftest import restored
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SCRIPTS = sorted(path for path in BENCHMARKS.rglob("*.py") if "results" not in path.parts)
-SWEEPS = {"adnce_weights", "batch_size", "leaderboard", "precision", "published", "temperature"}
+SWEEPS = {"adnce_weights", "batch_size", "leaderboard", "precision", "published", "sensitivity", "temperature"}
 EXTRA = {"binary_graphs": "capstone"}
 """Script -> package that only it needs."""
 
@@ -78,12 +78,15 @@ def test_a_study_runs_its_sweep_and_takes_finished_cells(monkeypatch, tmp_path):
 
 
 def test_the_pages_show_the_kept_scores():
+    import batch_size
     import published
+    import sensitivity
     import wl
-    from kept import Kept
+    from kept import STUDIES, Kept
 
-    kept = Kept()
+    kept, studies = Kept(), Kept(STUDIES)
     pages = published.tables(kept) | {published.DOCS / "wl.md": {"wl": wl.table(kept)}}
+    pages |= {published.DOCS / f"{each.__name__}.md": each.tables(studies) for each in (batch_size, sensitivity)}
     assert len(kept.lines) == len(published.SETS)
     for page, tables in pages.items():
         for name, table in tables.items():
