@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import torch
+
+from graphcl.graphs import colours as hashed
 
 
 def refine(labels: np.ndarray, edge_index: np.ndarray, depth: int) -> Iterator[np.ndarray]:
     """Yield the WL colours of all nodes at each depth from 0 to `depth`, numbered from 0.
-
-    A multiset of neighbours' colours is represented by two sums, modulo 2^64, of random 64-bit numbers of the colours.
-    Two different multisets have equal sums with probability 4^k / 2^128, where 2^k is the largest power of 2 that
-    divides all differences of their multiplicities.
 
     Args:
         labels: first colours `[N]`, any integers.
@@ -28,22 +27,9 @@ def refine(labels: np.ndarray, edge_index: np.ndarray, depth: int) -> Iterator[n
 
     Reference: Shervashidze et al., "Weisfeiler-Lehman Graph Kernels", JMLR 2011.
     """
-    from scipy.sparse import csr_array
-
-    generator = np.random.default_rng(0)
-    source, target = edge_index
-    ones = np.ones(len(source), np.uint64)
-    neighbours = csr_array((ones, (target, source)), shape=(len(labels), len(labels)))
-    colours = np.unique(labels, return_inverse=True)[1]
-    yield colours
-    for _ in range(depth):
-        numbers = generator.integers(2**64, size=(colours.max() + 1, 2), dtype=np.uint64)
-        sums = neighbours @ numbers[colours]
-        order = np.lexsort((colours, *sums.T))
-        same = (np.diff(colours[order]) == 0) & (sums[order[1:]] == sums[order[:-1]]).all(1)
-        colours = np.empty_like(colours)
-        colours[order] = np.concatenate([[0], np.cumsum(~same)])
-        yield colours
+    first = hashed.first_colours(torch.from_numpy(labels))
+    for each in hashed.refine(first, torch.from_numpy(edge_index), depth):
+        yield np.unique(each.numpy(), return_inverse=True)[1]
 
 
 def histogram(colours: np.ndarray, graph: np.ndarray) -> Any:

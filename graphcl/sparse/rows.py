@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphcl.graphs.colours import GOLDEN, mix
 from graphcl.graphs.segment import group, nonzero, pointers, ranges
-from graphcl.sparse.colours import GOLDEN, mix
 
 
 @dataclass(frozen=True)

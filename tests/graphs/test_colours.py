@@ -11,7 +11,7 @@ from torch_geometric.nn import WLConv
 
 from graphcl.datasets import load_dataset
 from graphcl.graphs import wl
-from graphcl.sparse.colours import GOLDEN, OUTGOING, OWN, first_colours, mix, refine
+from graphcl.graphs.colours import GOLDEN, OUTGOING, OWN, first_colours, mix, refine
 from tests.conftest import small_graphs
 
 WRAP = 2**64
