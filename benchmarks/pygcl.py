@@ -1,4 +1,4 @@
-"""Compare an epoch of GraphCL with PyGCL's: python benchmarks/pygcl.py --datasets MUTAG PROTEINS --mirror ~/tu
+"""Compare an epoch of GraphCL with PyGCL's: python benchmarks/pygcl.py --mirror ~/tu
 
 PyGCL (pip install --no-deps PyGCL) has no encoder of its own. As in its example of GraphCL, the encoder is a GIN of two
 layers of width 32 with BatchNorm, made of PyG's layers, one view is the graph itself, and the other changes a tenth by
@@ -11,15 +11,17 @@ process; the figures are medians, without the first two epochs.
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import sys
 import time
 from itertools import product
+from pathlib import Path
 from unittest.mock import MagicMock
 
 import timing
 import torch
-from timing import machine, timed, told
+from timing import machine, number, timed, told
 from torch import nn
 from torch_geometric.loader import DataLoader
 from torch_geometric.nn import GINConv, global_add_pool
@@ -27,6 +29,7 @@ from torch_geometric.nn import GINConv, global_add_pool
 from graphcl import GIN, ContrastiveModel, Loss, TwoViews, load_dataset, make_loader, train
 from graphcl.augment import EdgeDrop, FeatureMask, NodeDrop, OneOf
 
+SETS = ("MUTAG", "PROTEINS", "NCI1", "IMDB-BINARY", "DD", "REDDIT-BINARY")
 RATIO, TEMPERATURE, LEARNING_RATE, BATCH, HIDDEN, LAYERS = 0.1, 0.2, 0.01, 128, 32, 2
 """Settings of PyGCL's example, without its fourth augmentation, a random walk that needs torch-sparse."""
 
@@ -106,30 +109,50 @@ def compare(dataset, repeats, batch_size=BATCH, device="cpu", capture=False):
     return map(statistics.median, zip(*found[2:], strict=True))
 
 
+def measure(name, given, threads, capture=False):
+    """Return the row of a set."""
+    torch.set_num_threads(threads)
+    # CPU time of one thread depends less on other programs
+    timing.clock = time.process_time if threads == 1 and given.device == "cpu" else time.perf_counter
+    dataset = load_dataset(name, given.data_root, given.mirror)
+    found = compare(dataset, given.repeats, given.batch_size, given.device, capture)
+    seconds = dict(zip(("graphcl", "released", "two_passes"), found, strict=True))
+    return {"set": name, "threads": threads, "clock": timing.clock.__name__, "captured": capture} | seconds
+
+
+def page(rows):
+    """Return the table of docs/speed.md: seconds of one thread, and the ratios to graphcl with one and two threads."""
+    lines = []
+    for name in dict.fromkeys(row["set"] for row in rows):
+        one, two = (row for threads in (1, 2) for row in rows if (row["set"], row["threads"]) == (name, threads))
+        ratios = [f"x {row[key] / row['graphcl']:.2f}" for row in (one, two) for key in ("released", "two_passes")]
+        lines.append(
+            f"| {name} | {number(one['graphcl'])} | {number(one['released'])} ({ratios[0]}) "
+            f"| {number(one['two_passes'])} ({ratios[1]}) | {ratios[2]}, {ratios[3]} |"
+        )
+    return "\n".join(lines)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
-    parser.add_argument("--datasets", nargs="+", default=["MUTAG"])
+    parser.add_argument("--datasets", nargs="+", default=SETS)
     parser.add_argument("--mirror")
     parser.add_argument("--data-root", default="datasets")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--threads", type=int, nargs="+", default=(1, 2))
+    parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--batch-size", type=int, default=BATCH)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--cpu-seconds", action="store_true", help="measure CPU time, with one thread")
+    parser.add_argument("--out", type=Path, help="JSON file of the rows, such as benchmarks/results/pygcl.json")
     given = parser.parse_args()
-    torch.set_num_threads(1 if given.cpu_seconds else given.threads)
-    if given.cpu_seconds:
-        timing.clock = time.process_time
-    print("| data set | graphcl, s | PyGCL as released | ratio | two passes | ratio |\n|---|---|---|---|---|---|")
-    for name, capture in product(given.datasets, (False, True)[: 1 if given.device == "cpu" else 2]):
-        dataset = load_dataset(name, given.data_root, given.mirror)
-        ours, released, two = compare(dataset, given.repeats, given.batch_size, given.device, capture)
-        print(
-            f"| {name}{', captured' if capture else ''} | {ours:.4f} | {released:.4f} | {released / ours:.2f} "
-            f"| {two:.4f} | {two / ours:.2f} |",
-            flush=True,
-        )
-    print(told(machine(torch.get_num_threads())))
+    rows, about = [], machine(max(given.threads))
+    for name, threads, capture in product(given.datasets, given.threads, (False, True)):
+        if capture and given.device == "cpu":
+            continue
+        rows.append(measure(name, given, threads, capture))
+        print(json.dumps(rows[-1]), flush=True)
+        if given.out:
+            given.out.write_text(json.dumps({"machine": about, "rows": rows}, indent=1) + "\n")
+    print(told(about))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 from kept import STUDIES, Kept
-from study import COLOURS, Study, curve, figure, markdown, means, plus_minus
+from study import COLOURS, Study, curve, figure, markdown, means, without_count
 
 from graphcl.evaluate import holm, paired_test
 from graphcl.sweep.texts import gain_text
@@ -27,11 +27,11 @@ def scores_of(kept, temperature, loss, batch):
 def tables(kept):
     """Return the tables of the page: accuracies, and leads over InfoNCE."""
     lines = [
-        [temperature, loss, *(plus_minus(means(scores_of(kept, temperature, loss, batch))) for batch in BATCHES)]
+        [temperature, loss, *(without_count(means(scores_of(kept, temperature, loss, batch))) for batch in BATCHES)]
         for temperature in TEMPERATURES
         for loss in LOSSES
     ]
-    untrained = plus_minus(means(kept.scores("batch_size", f"tau {TEMPERATURES[0]}", "untrained")))
+    untrained = without_count(means(kept.scores("batch_size", f"tau {TEMPERATURES[0]}", "untrained")))
     lines.append(["", "untrained", untrained, *[""] * (len(BATCHES) - 1)])
     return {"accuracy": markdown(["tau", "loss", *map(str, BATCHES)], lines), "tests": leads(kept)}
 

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from kept import Kept
-from study import DOCS, SETS, TEN_SEEDS, Cells, Study, markdown, means, plus_minus, write_tables
+from study import DOCS, SETS, TEN_SEEDS, Cells, Study, markdown, means, without_count, write_tables
 
 from graphcl.config.recipes import shipped_configs
 from graphcl.evaluate import FoldScores, best_row, holm, paired_gain, paired_test
@@ -96,7 +96,7 @@ def other_table(kept: Kept, sets) -> str:
                 line.append(kept.text(dataset, recipe))
                 continue
             gain = f" ({paired_gain(after, rows[best_row(rows)]).mean:+.1f})"
-            line.append(plus_minus(means(after)).split(" (")[0] + gain)  # the page gives the number of seeds
+            line.append(without_count(means(after)) + gain)
         lines.append([f"`{recipe}`", *line])
         if found := published_rows(recipe):
             lines.append(["&nbsp; paper", *(found.get(dataset, "-") for dataset in sets)])

@@ -5,7 +5,7 @@ One setting at a time around the recipes `graphcl` and `adnce`, on four sets. Pa
 
 import numpy as np
 from kept import STUDIES, Kept
-from study import COLOURS, TEN_SEEDS, Study, curve, figure, markdown, means, plus_minus
+from study import COLOURS, TEN_SEEDS, Study, curve, figure, markdown, means, without_count
 
 from graphcl.evaluate import holm, paired_test
 from graphcl.sweep.texts import gain_text
@@ -41,7 +41,7 @@ def tables(kept):
         rows = []
         for dataset in SETS:
             of_value = {value: scores_of(kept, dataset, name, value) for value in values}
-            rows.append([dataset, *(plus_minus(means(each)) for each in of_value.values())])
+            rows.append([dataset, *(without_count(means(each)) for each in of_value.values())])
             found[dataset, name] = [means(each).mean() for each in of_value.values()]
             best[dataset, name] = values[int(np.argmax(found[dataset, name]))]
             for each in set(values) - {DEFAULTS[name]}:  # all of them, as the best is chosen by the same scores

@@ -219,6 +219,11 @@ def plus_minus(values: np.ndarray) -> str:
     return f"{values.mean():.2f} ± {values.std():.2f}{few}"
 
 
+def without_count(values: np.ndarray) -> str:
+    """Return `plus_minus` without the number of seeds, for a page that gives it."""
+    return plus_minus(values).split(" (")[0]
+
+
 def markdown(head: list[str], rows: list[list[str]]) -> str:
     """Return a Markdown table."""
     lines = ["| " + " | ".join(map(str, line)) + " |" for line in (head, *rows)]

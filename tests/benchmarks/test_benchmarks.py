@@ -148,6 +148,13 @@ def test_the_page_has_the_figures_of_the_h200():
         assert f"| {' | '.join(cells)} |" in page
 
 
+def test_the_page_has_the_figures_beside_pygcl():
+    import pygcl
+
+    rows = json.loads((BENCHMARKS / "results" / "pygcl.json").read_text())["rows"]
+    assert pygcl.page(rows) in (BENCHMARKS.parent / "docs" / "speed.md").read_text()
+
+
 def test_the_losses_on_a_gpu_in_a_dry_run(capsys):
     import losses_gpu
 
