@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 from kept import STUDIES, Kept
-from study import COLOURS, Study, curve, figure, markdown, means, without_count
+from study import COLOURS, Study, curve, figure, log_axis, markdown, means, without_count
 
 from graphcl.evaluate import holm, paired_test
 from graphcl.sweep.texts import gain_text
@@ -65,8 +65,7 @@ def picture(kept):
         for loss, colour in zip(LOSSES, COLOURS, strict=False):
             values = [means(scores_of(kept, temperature, loss, batch)) for batch in BATCHES]
             curve(axis, BATCHES, values, colour, loss)
-        axis.set_xscale("log", base=2)
-        axis.set_xticks(BATCHES, [str(batch) for batch in BATCHES])
+        log_axis(axis, BATCHES, base=2)
         axis.set_title(f"tau {temperature}")
         axis.set_xlabel("batch size")
     plots[0][0].set_ylabel("accuracy, %")

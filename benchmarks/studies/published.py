@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from kept import Kept
-from study import DOCS, SETS, TEN_SEEDS, Cells, Study, markdown, means, without_count, write_tables
+from study import DOCS, SETS, Cells, Study, markdown, means, num_seeds, without_count, write_tables
 
 from graphcl.config.recipes import shipped_configs
 from graphcl.evaluate import FoldScores, best_row, holm, paired_gain, paired_test
@@ -128,9 +128,9 @@ def main() -> None:
     study, kept = Study("published", seeds=10), Kept()
     sets = study.sets(*SETS)
     for part, recipes, most in (("recipes", RECIPES, 10), ("others", OTHERS, OTHER_SEEDS)):
-        for small in (True, False):
-            some = [each for each in sets if (each in TEN_SEEDS) == small]
-            seeds = list(range(min(study.given.seeds, most, 10 if small else 5)))
+        for count in (10, 5):
+            some = [each for each in sets if num_seeds(each) == count]
+            seeds = list(range(min(study.given.seeds, most, count)))
             if some and not study.given.finished:
                 cells = study.run(part, {"recipe": list(recipes), "dataset": some}, seeds=seeds)
                 keep_scores(kept, cells, recipes, some)

@@ -5,7 +5,7 @@ One setting at a time around the recipes `graphcl` and `adnce`, on four sets. Pa
 
 import numpy as np
 from kept import STUDIES, Kept
-from study import COLOURS, TEN_SEEDS, Study, curve, figure, markdown, means, without_count
+from study import COLOURS, Study, curve, figure, log_axis, markdown, means, num_seeds, without_count
 
 from graphcl.evaluate import holm, paired_test
 from graphcl.sweep.texts import gain_text
@@ -67,9 +67,7 @@ def picture(kept):
         for dataset, colour in zip(SETS, COLOURS, strict=False):
             found = {value: means(scores_of(kept, dataset, name, value)) for value in values}
             curve(axis, values, [each - found[DEFAULTS[name]].mean() for each in found.values()], colour, dataset)
-        axis.set_xscale("log", base=2)
-        axis.set_xticks(values, list(map(str, values)))
-        axis.set_xticks([], minor=True)
+        log_axis(axis, values, base=2)
         axis.set_xlabel(name)
     plots[0][0].set_ylabel("points above the default")
     plots[0][-1].legend(fontsize=7)
@@ -79,7 +77,7 @@ def picture(kept):
 def main():
     study, kept = Study("sensitivity", seeds=10), Kept(STUDIES)
     for dataset in () if study.given.finished else study.sets(*SETS):
-        seeds = list(range(min(study.given.seeds, 10 if dataset in TEN_SEEDS else 5)))
+        seeds = list(range(min(study.given.seeds, num_seeds(dataset))))
         for name, values in VALUES.items():
             recipe, setting = SETTINGS[name]
             axes = {"recipe": [recipe], "dataset": [dataset], setting: list(values)}

@@ -27,7 +27,12 @@ SETS = (
     "MUTAG", "PTC_MR", "BZR", "PROTEINS", "DD", "NCI1", "NCI109", "IMDB-BINARY", "IMDB-MULTI", "REDDIT-BINARY",
 )  # fmt: skip
 TEN_SEEDS = ("MUTAG", "PTC_MR", "BZR", "IMDB-BINARY")
-"""Small sets, whose scores scatter most: published rows have ten seeds, on the others five."""
+"""Small sets, whose scores scatter most."""
+
+
+def num_seeds(dataset: str) -> int:
+    """Return the number of seeds of a published row: ten on small sets, five on the others."""
+    return 10 if dataset in TEN_SEEDS else 5
 
 
 def protocol(dataset: str) -> dict:
@@ -209,6 +214,13 @@ def curve(axis, xs, seeds, colour: str, label: str | None = None, **style) -> No
     errors = np.array([each.std(ddof=1) / np.sqrt(len(each)) if len(each) > 1 else 0.0 for each in seeds])
     axis.plot(xs, centres, color=colour, label=label, marker="o", markersize=3, linewidth=1.3, **style)
     axis.fill_between(xs, centres - errors, centres + errors, color=colour, alpha=0.15, linewidth=0)
+
+
+def log_axis(axis, values, base: float = 10) -> None:
+    """Scale the x axis logarithmically, with ticks at `values` only."""
+    axis.set_xscale("log", base=base)
+    axis.set_xticks(values, [str(each) for each in values])
+    axis.set_xticks([], minor=True)
 
 
 def plus_minus(values: np.ndarray) -> str:

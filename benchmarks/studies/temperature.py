@@ -6,7 +6,7 @@ maximum lies. Page: docs/studies/temperature.md.
 """
 
 import torch
-from study import COLOURS, Study, curve, figure, markdown, plus_minus, protocol
+from study import COLOURS, Study, curve, figure, log_axis, markdown, plus_minus, protocol
 from torch.nn.functional import softplus
 
 from graphcl.arguments import Fraction
@@ -89,9 +89,7 @@ def main():
         tables[dataset] = markdown(["false negatives", "measure", *map(str, TEMPERATURES)], lines)
         titles = ("accuracy, %", "variance of negatives", "mean cosine of positives")
         for axis, title in zip(plots[row], titles, strict=True):
-            axis.set_xscale("log")
-            axis.set_xticks(TEMPERATURES, [str(each) for each in TEMPERATURES])
-            axis.set_xticks([], minor=True)
+            log_axis(axis, TEMPERATURES)
             axis.set_title(f"{dataset}: {title}")
     for axis in plots[-1]:
         axis.set_xlabel("temperature")

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from kept import Kept
-from study import SETS, TEN_SEEDS, markdown, options, write_tables
+from study import SETS, markdown, num_seeds, options, write_tables
 from torch_geometric.data import Batch
 
 from graphcl.datasets import load_dataset
@@ -81,7 +81,7 @@ def run(name, given):
 
 def paths(name, kind, given):
     """Return the pairs (seed, path of its file) of a data set and kernel."""
-    seeds = given.seeds or (10 if name in TEN_SEEDS else 5)
+    seeds = given.seeds or num_seeds(name)
     return [(seed, given.out / f"{name}-{kind}-{seed}.json") for seed in range(seeds)]
 
 

@@ -122,7 +122,7 @@ def _prepared(folder: Path, settings: Embed, opened: Opened) -> list[dict[str, A
         raise InputError(f"{folder} exists already and holds no shards; give another folder with --out.")
     kept = read_json(file) if file.is_file() else {}
     if not isinstance(kept, dict):
-        raise InputError(f"{file} is no manifest of shards; give another --out, or --force to replace it.")
+        raise InputError(f"{file} is not a manifest of shards; give another --out, or --force to replace it.")
     size = settings.shard_size or kept.get("shard_size") or 0
     manifest = _manifest(settings, opened, size)
     if kept and kept != manifest:

@@ -142,16 +142,16 @@ class ResidentLoader:
         pairs = isinstance(order[0], tuple)
         sides: list[Sequence[Tensor]] = list(zip(*order, strict=True)) if pairs else [order]
         loaders = (self, self.targets or self)[: len(sides)]
+        counts = [list(map(len, batches)) for batches in sides]
         on_device, first, graphs, size = self.device.type == "cuda", 0, 0, 0
         most = _most_bytes(self.device) if on_device else _CHUNK
         sizes = zip(*(each._sizes_of(batches) for each, batches in zip(loaders, sides, strict=True)), strict=True)
-        for last, of_batch in enumerate(sizes, start=1):
-            size, graphs = size + sum(of_batch), graphs + sum(len(batches[last - 1]) for batches in sides)
+        for last, (of_batch, members) in enumerate(zip(sizes, zip(*counts, strict=True), strict=True), start=1):
+            size, graphs = size + sum(of_batch), graphs + sum(members)
             if size >= most or (not on_device and graphs >= least * len(sides)) or last == len(order):
-                parts = [batches[first:last] for batches in sides]
-                joined = [torch.cat(tuple(part)) for part in parts]
-                counts = [list(map(len, part)) for part in parts]
-                yield (self.batch((joined[0], joined[1])), counts) if pairs else (self.batch(joined[0]), counts[0])
+                joined = [torch.cat(tuple(batches[first:last])) for batches in sides]
+                parts = [each[first:last] for each in counts]
+                yield (self.batch((joined[0], joined[1])), parts) if pairs else (self.batch(joined[0]), parts[0])
                 first, graphs, size = last, 0, 0
 
     def _sizes_of(self, batches: Sequence[Tensor]) -> Iterator[int]:

@@ -102,19 +102,23 @@ def augmented(
         return
     # Make views on a separate stream, so that reading their sizes does not wait for the steps just launched.
     side, current = _side_stream(device), torch.cuda.current_stream(device)
-    side.wait_stream(current)
+    _wait_for_each_other(side, current)
     chunk: list[Any] | None = []
     try:
         while chunk is not None:
             yield from chunk
             with torch.cuda.stream(side):
                 following = next(views, None)  # keep `chunk` until then, as steps may still read it
-            current.wait_stream(side)
-            side.wait_stream(current)  # the side stream may now reuse the memory of `chunk`
+            _wait_for_each_other(side, current)  # the side stream may then reuse the memory of `chunk`
             chunk = following
     finally:  # the caller may stop early, or `views` raise
-        current.wait_stream(side)
-        side.wait_stream(current)
+        _wait_for_each_other(side, current)
+
+
+def _wait_for_each_other(one: torch.cuda.Stream, other: torch.cuda.Stream) -> None:
+    """Let the later work of each stream wait for the earlier work of the other."""
+    other.wait_stream(one)
+    one.wait_stream(other)
 
 
 @cache

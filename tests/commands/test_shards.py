@@ -66,7 +66,7 @@ def test_shards_equal_one_file_and_only_missing_ones_are_made_again(inputs, tmp_
     (out / "notes.txt").touch()
     (out / shards.MANIFEST).write_text("[]")
     assert main(words) == 2
-    assert "is no manifest of shards" in capsys.readouterr().err
+    assert "is not a manifest of shards" in capsys.readouterr().err
     assert main([*given, "--out", str(out), *SIZES, "--force"]) == 0
     assert not any(each.is_dir() for each in out.iterdir())
     assert sorted(each.name for each in out.iterdir() if "part-" not in each.name) == ["_manifest.json", "notes.txt"]
