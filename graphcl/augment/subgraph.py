@@ -9,6 +9,7 @@ from torch import Tensor
 from torch_geometric.data import Batch
 
 from graphcl.arguments import Ratio
+from graphcl.augment import triton_growth
 from graphcl.augment.decision import Decision
 from graphcl.augment.transform import Augmentation
 from graphcl.graphs import native
@@ -67,7 +68,8 @@ class Subgraph(Augmentation):
         ends = pick(number, pick(layout.edge_index, edges, dim=1).view(-1)).view(2, -1)
 
         order = shuffled(graph, chosen.numel(), generator)
-        keep = _grow(ptr, kept, graph, ends, _travel(edges, generator), order, self.growth == "one_hop")
+        counts = None if layout.host_edge_ptr is None else layout.host_edge_ptr.diff()[chosen]
+        keep = _grow(ptr, kept, graph, ends, counts, _travel(edges, generator), order, self.growth == "one_hop")
         keep_node = torch.ones(layout.num_nodes, dtype=torch.bool, device=device)
         return Decision(keep_node=keep_node.index_copy_(0, nodes, keep))
 
@@ -79,13 +81,21 @@ def _travel(edges: Tensor, generator: torch.Generator | None) -> Tensor:
 
 
 def _grow(
-    ptr: Tensor, size: Tensor, graph: Tensor, ends: Tensor, travel: Tensor, order: Tensor, one_hop: bool
+    ptr: Tensor,
+    size: Tensor,
+    graph: Tensor,
+    ends: Tensor,
+    counts: Tensor | None,
+    travel: Tensor,
+    order: Tensor,
+    one_hop: bool,
 ) -> Tensor:
     """Return a mask `[N]` of the region that random growth reaches, at most size[g] nodes in graph g.
 
     Growth starts from each graph's first node in `order [N]`, which is sorted by graph; with `one_hop`, only neighbours
     of that node are kept. `graph [N]` is the graph of each node, and `ptr` holds the graphs' boundaries `[B + 1]` on
-    the CPU. `ends [2, E]` and `travel` time `[E]` are those of the edges.
+    the CPU. `ends [2, E]` and `travel` time `[E]` are those of the edges; `counts [B]` on the CPU are those of graphs, None
+    if the edges are not ordered by graph.
     """
     # Node order[i] starts a signal at time i * gap, where gap exceeds the length of any path. So the signal of a
     # component's first node reaches the whole component first, and components are reached one after the other.
@@ -101,6 +111,9 @@ def _grow(
     if one_hop:
         start = start.masked_fill_(start > 0, torch.inf)
         time = start.scatter_reduce(0, target, pick(start, source) + travel, "amin")
+    elif counts is not None and triton_growth.takes(start, counts):
+        places = to_device(torch.stack([pointers(counts)[:-1], counts]), order.device)
+        time = triton_growth.first_passage(start, ends, travel, places, int(counts.max()))
     elif order.is_cuda:
         most = int(ptr.diff().max()) - 1 if ptr.numel() > 1 else 0
         time = first_passage(start, ends.view(-1), ends.flip(0).view(-1), travel.repeat(2), most)

@@ -147,9 +147,10 @@ def bookkeeping(
     batch: Batch, slices: Mapping[str, Any] | None = None, incs: Mapping[str, Any] | None = None
 ) -> tuple[dict[str, Any] | None, dict[str, Any]]:
     """Return PyG's private `_slice_dict` (None if missing) and `_inc_dict` of `batch`; set both first if given."""
+    known = vars(batch._store)
     if slices is not None:
-        batch._slice_dict, batch._inc_dict = dict(slices), dict(incs or {})
-    return getattr(batch, "_slice_dict", None), getattr(batch, "_inc_dict", {})
+        known.update(_slice_dict=dict(slices), _inc_dict=dict(incs or {}))
+    return known.get("_slice_dict"), known.get("_inc_dict", {})
 
 
 def as_batch(data: Data | Batch) -> Batch:
@@ -243,13 +244,16 @@ def assemble(
     """
     out = type.__call__(_PLAIN) if like is Data else Batch(_base_cls=like)
     num_graphs = ptr.numel() - 1
-    for key, value in fields.items():
-        out[key] = value
+    if like is Data:  # without the attribute access of `Data`, which would take longer than all else here
+        out._store._mapping.update(fields)
+    else:
+        for key, value in fields.items():
+            out[key] = value
     if keep_num_nodes:
         out._store._num_nodes = ptr.diff().tolist()
         out.num_nodes = batch.numel()
-    out.batch, out.ptr = batch, ptr
-    out._num_graphs = num_graphs
+    out._store._mapping.update(batch=batch, ptr=ptr)
+    out._store._num_graphs = num_graphs
     if slices is not None:
         none_added = torch.zeros(num_graphs, dtype=torch.long) if slices.keys() - incs.keys() else None
         bookkeeping(out, slices, {key: incs.get(key, none_added) for key in slices})
@@ -342,6 +346,27 @@ def split(batch: Batch, sizes: Sequence[int]) -> list[Batch]:
         own = ptrs[number], graphs[number], keep_num_nodes
         parts.append(assemble(_graph_class(batch), fields, own_slices, own_incs, *own))
     return parts
+
+
+def twice(batch: Batch) -> Batch:
+    """Return the graphs of `batch`, and then the same graphs again; `batch` comes from the resident loader."""
+    slices, incs = bookkeeping(batch)
+    assert slices is not None
+    counts = {"batch": batch.num_graphs} | {key: batch.num_nodes for key in slices if counts_nodes(key)}
+
+    def joined(key: str, value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return [*value, *value]
+        dim = batch.__cat_dim__(key, value) or 0
+        return torch.cat([value, value + counts[key] if key in counts else value], dim)
+
+    fields = {key: joined(key, batch[key]) for key in slices}
+    ends = {id(part): torch.cat([part, part[1:] + part[-1]]) for part in slices.values()}
+    shifts = {key: each if each is None else torch.cat([each, each + counts.get(key, 0)]) for key, each in incs.items()}
+    ptr = torch.cat([batch.ptr, batch.ptr[1:] + batch.num_nodes])
+    parts = {key: ends[id(part)] for key, part in slices.items()}
+    own = ptr, joined("batch", batch.batch), "num_nodes" in batch._store
+    return assemble(_graph_class(batch), fields, parts, shifts, *own)
 
 
 def _cut(value: Tensor, counts: Tensor, offsets: Tensor | None = None, dim: int = 0) -> Sequence[Tensor]:

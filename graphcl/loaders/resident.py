@@ -24,10 +24,10 @@ from graphcl.loaders.order import EpochBatches
 
 _CHUNK = 200_000
 """Number of nodes plus edges at which a chunk of batches is complete on the CPU."""
-_CHUNK_ON_DEVICE = 2**27
-"""Bytes at which a chunk is complete on a GPU, or 1/256 of its memory if that is more.
+_CHUNK_ON_DEVICE = 2**26
+"""Bytes at which a chunk is complete on a GPU, or 1/512 of its memory if that is more.
 
-Augmenting takes about eight times the memory of the chunk, and the views of the previous chunk are kept meanwhile.
+Making both views at once takes some sixteen times the memory of the chunk, and the previous views are kept meanwhile.
 """
 _BLOCK = 2**16
 """Graphs whose sizes are computed at once: operations for each batch cost the host's time, and an epoch's memory."""
@@ -133,7 +133,7 @@ class ResidentLoader:
         graphs of each batch (of pairs: two such lists). `graphcl.graphs.batching.split` splits a chunk into its
         batches. Augmenting a chunk is faster than augmenting small batches one by one, because fewer operations are
         launched. On the CPU a chunk is complete with `least` graphs, or with so many nodes and edges that a larger
-        chunk would not be faster; on a GPU it is complete with 1/256 of its memory (a power of two, at least 128 MiB).
+        chunk would not be faster; on a GPU it is complete with 1/512 of its memory (a power of two, at least 64 MiB).
         `order` holds the batches as graph indices, `[B]` or pairs of them; default: those of a new epoch.
         """
         order = self.batch_sampler.draw() if order is None else order
@@ -216,7 +216,7 @@ class ResidentLoader:
 
 def _most_bytes(device: torch.device) -> int:
     """Return the size at which a chunk is complete on a GPU, a power of two, equal on all GPUs of a kind."""
-    return max(_CHUNK_ON_DEVICE, 2 ** int(log2(torch.cuda.get_device_properties(device).total_memory / 256)))
+    return max(_CHUNK_ON_DEVICE, 2 ** int(log2(torch.cuda.get_device_properties(device).total_memory / 512)))
 
 
 def _expanded_bytes(attribute: tuple[Tensor, int]) -> int:

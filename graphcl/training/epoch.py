@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch
 
-from graphcl.augment.transform import Augmentation, two_views
-from graphcl.graphs.batching import members_of, split, with_entries
+from graphcl.augment.transform import Augmentation, alike, two_views
+from graphcl.graphs.batching import members_of, split, twice, with_entries
 from graphcl.methods import Method, Outcome
 from graphcl.models.pieces import LazyBatch, piece_sizes
 from graphcl.training.diagnostics import alignment, diagnose, uniformity
@@ -136,16 +137,23 @@ def _of_chunks(
 ) -> Iterator[list[tuple[Any, Any, Tensor | None]]]:
     """Yield a list for each chunk: both views and the ids of each batch."""
     chunks: Any = getattr(loader, "chunks", None)
+    # On a GPU, operations on few graphs cost as much time as those on many, so one call makes both views.
+    at_once = device.type == "cuda" and isinstance(first, Augmentation) and alike(first, second)
     number = 0
-    for batch, sizes in chunks() if chunks else ((batch, None) for batch in loader):
-        members = [each.to(device) for each in members_of(batch)]
-        view1, view2 = two_views(members, first, second, generator)
-        del batch, members  # a large batch takes as much memory as its views
-        pairs = [(view1, view2)]
-        if sizes:
-            of_first, of_second = sizes if isinstance(sizes[0], list) else (sizes, sizes)
-            pairs = list(zip(split(view1, of_first), split(view2, of_second), strict=True))
-        del view1, view2
+    for batch, sizes in chunks() if chunks else ((batch, [1]) for batch in loader):  # one batch, of any size
+        one, two = (each.to(device) for each in members_of(batch))
+        del batch  # a large batch takes as much memory as its views
+        if at_once and one is two and len(sizes) > 1:  # a batch that fills a chunk may fill the memory
+            one = two = twice(one)
+            views, of_views = [first(one, generator)], [[*sizes, *sizes]]
+        else:
+            views = list(two_views((one, two), first, second, generator))
+            of_views = sizes if isinstance(sizes[0], list) else [sizes, sizes]
+        del one, two
+        parts = list(chain.from_iterable(map(split, views, of_views)))
+        del views
+        half = len(parts) // 2
+        pairs = list(zip(parts[:half], parts[half:], strict=True))
         if weights := getattr(getattr(loader, "batch_sampler", None), "weights", None):
             of_chunk = zip(pairs, weights[number : number + len(pairs)], strict=True)
             pairs = [(with_entries(one, "pair_weight", each.to(device)), two) for (one, two), each in of_chunk]

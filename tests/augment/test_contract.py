@@ -40,7 +40,9 @@ from graphcl.augment import (
     random3,
     two_views,
 )
+from graphcl.augment.transform import alike
 from graphcl.errors import InputError, InputTypeError
+from graphcl.methods.pool import LearnedPool
 from graphcl.registry import augmentations
 from tests.conftest import assert_entries
 from tests.strategies import (
@@ -423,6 +425,16 @@ def test_two_views_are_drawn_in_order_from_one_generator_and_the_original():
     expected = NodeDrop(0.2)(batch, generator), Subgraph(0.5)(batch, generator)
     for view, wanted in zip(two_views(batch, "node_drop", Subgraph(0.5), seeded(0)), expected, strict=True):
         assert_same_batch(view, wanted)
+
+
+def test_augmentations_are_alike_if_their_class_and_arguments_are():
+    found = [build(name, setting) for name, entry in ENTRIES.items() for setting in entry.settings]
+    again = [build(name, setting) for name, entry in ENTRIES.items() for setting in entry.settings]
+    for i, one in enumerate(found):
+        assert [alike(one, other) for other in again] == [repr(one) == repr(other) for other in again], i
+    pool = LearnedPool(random3())
+    assert alike(pool, pool)
+    assert not alike(pool, LearnedPool(random3()))  # each learns its own probabilities
 
 
 # -- messages ----------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from scipy.stats import chi2_contingency
 from torch_geometric.data import Batch, InMemoryDataset
 
 from graphcl import ContrastiveModel, GraphCL, Loss, embed, load_dataset, make_loader, svm, train
-from graphcl.augment import Compose, Decision, OneOf, apply_decision
+from graphcl.augment import Compose, Decision, Identity, OneOf, apply_decision
 from graphcl.config import make_config
 from graphcl.datasets import preparation
 from graphcl.datasets.synthetic import synthetic_pairs
@@ -33,7 +33,7 @@ from graphcl.training.checkpoint import Checkpoints
 from tests.conftest import small_graphs
 from tests.device.draws import CpuDraws
 from tests.methods.small import vectors
-from tests.strategies import copies, lollipop
+from tests.strategies import assert_same_graphs, copies, lollipop
 
 try:
     from tests.device.fake import LOG
@@ -55,8 +55,9 @@ def deterministic(monkeypatch):
 
 
 @pytest.fixture
-def cpu_draws():
+def cpu_draws(monkeypatch):
     """Let the device draw the numbers of the CPU, so that views, noise and dropout are equal."""
+    monkeypatch.setattr(epoch, "alike", lambda one, two: False)  # one call for both views draws other numbers
     with CpuDraws():
         yield
 
@@ -315,6 +316,28 @@ def test_a_batch_that_outgrows_the_capture_makes_a_larger_one(dataset):
         found.append({key: each.cpu() for key, each in method.state_dict().items()} | metrics)
     assert batches[4].num_edges > batches[0].num_edges * 9 // 8 + 64
     close(*found)
+
+
+class Counted(OneOf):
+    """Count the calls, and the graphs in them."""
+
+    def augment(self, batch, generator, graphs):
+        self.calls = [*getattr(self, "calls", []), batch.num_graphs]
+        return super().augment(batch, generator, graphs)
+
+
+def test_one_call_makes_both_views_of_a_chunk(dataset):
+    loader = make_loader(dataset, 20, shuffle=True, generator=seeded("cpu"), device="cuda")
+    view, identity = Counted(["node_drop", "edge_perturb"]), Identity()
+    found = list(epoch.augmented(loader, view, view, seeded("cuda"), torch.device("cuda")))
+    assert view.calls == [2 * len(dataset)]
+    assert [one.num_graphs for one, _, _ in found] == [two.num_graphs for _, two, _ in found] == [20, 20, 8]
+    assert any(one.num_nodes != two.num_nodes for one, two, _ in found)
+    for one, two, ids in epoch.augmented(loader, identity, identity, seeded("cuda"), torch.device("cuda")):
+        for view in (one, two):
+            batch = Batch.from_data_list([dataset[each] for each in ids.tolist()])
+            graphs = view.to("cpu").to_data_list()
+            assert_same_graphs(graphs, batch.to_data_list())
 
 
 @pytest.mark.skipif(LOG is not None, reason="the fake device has one stream")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch_geometric.data import Batch, Data, HeteroData
 
 from graphcl.errors import InputTypeError
-from graphcl.graphs.batching import Layout, as_batch, levels, select, split
+from graphcl.graphs.batching import Layout, as_batch, levels, select, split, twice
 from graphcl.loaders.resident import ResidentLoader
 from tests.strategies import (
     EDGE_LEVEL,
@@ -103,6 +103,14 @@ def test_split(batch, data):
     assert_same_value(snapshot(batch), before)
 
 
+@QUICK
+@given(batches())
+def test_twice(batch):
+    graphs, before = batch.to_data_list(), snapshot(batch)
+    assert_same_batch(twice(batch), Batch.from_data_list(graphs + graphs))
+    assert_same_value(snapshot(batch), before)
+
+
 def test_as_batch():
     batch, graph = typical_batch(), make_graph(3, path(3))
     assert as_batch(batch) is batch
@@ -115,8 +123,10 @@ def test_as_batch():
 def test_node_indices_are_split():
     edge, face = torch.tensor([[0], [1]]), torch.tensor([[0], [1], [2]])
     graphs = [Data(x=torch.ones(3, 1), edge_index=edge, face=face)] * 3
-    for part, own in zip(split(Batch.from_data_list(graphs), [2, 1]), (graphs[:2], graphs[2:]), strict=True):
+    batch = Batch.from_data_list(graphs)
+    for part, own in zip(split(batch, [2, 1]), (graphs[:2], graphs[2:]), strict=True):
         assert_same_batch(part, Batch.from_data_list(own))
+    assert_same_batch(twice(batch), Batch.from_data_list(graphs + graphs))
 
 
 def test_chunks_of_a_loader_are_the_same_batches():
