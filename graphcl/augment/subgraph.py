@@ -94,8 +94,8 @@ def _grow(
 
     Growth starts from each graph's first node in `order [N]`, which is sorted by graph; with `one_hop`, only neighbours
     of that node are kept. `graph [N]` is the graph of each node, and `ptr` holds the graphs' boundaries `[B + 1]` on
-    the CPU. `ends [2, E]` and `travel` time `[E]` are those of the edges; `counts [B]` on the CPU are those of graphs, None
-    if the edges are not ordered by graph.
+    the CPU. `ends [2, E]` and `travel` time `[E]` are those of the edges. Of these, graph g has counts[g], on the CPU;
+    `counts` is None if the edges are not ordered by graph.
     """
     # Node order[i] starts a signal at time i * gap, where gap exceeds the length of any path. So the signal of a
     # component's first node reaches the whole component first, and components are reached one after the other.

@@ -145,10 +145,10 @@ def _of_chunks(
         del batch  # a large batch takes as much memory as its views
         if at_once and one is two and len(sizes) > 1:  # a batch that fills a chunk may fill the memory
             one = two = twice(one)
-            views, of_views = [first(one, generator)], [[*sizes, *sizes]]
+            views, of_views = [first(one, generator)], [sizes + sizes]
         else:
             views = list(two_views((one, two), first, second, generator))
-            of_views = sizes if isinstance(sizes[0], list) else [sizes, sizes]
+            of_views = list(sizes) if isinstance(sizes[0], list) else [sizes, sizes]
         del one, two
         parts = list(chain.from_iterable(map(split, views, of_views)))
         del views

@@ -602,7 +602,7 @@ def counted(dataset, batch, view, loss=None, **settings):
 
 @COUNTED
 @pytest.mark.parametrize(
-    ("view", "waits", "operations"), [("identity", 2, 295), ("node_drop", 4, 310), ("random4", 16, 385)]
+    ("view", "waits", "operations"), [("identity", 2, 295), ("node_drop", 3, 300), ("random4", 10, 345)]
 )
 def test_waits_of_an_epoch_and_operations_of_a_step(view, waits, operations, dataset):
     """Upper bounds for an epoch of one chunk, and for one of its eight steps."""
