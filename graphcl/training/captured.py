@@ -85,7 +85,7 @@ class Captured:
         Raises:
             InputError: the step waits for the device.
         """
-        collects = gc.isenabled()
+        collects, current = gc.isenabled(), torch.cuda.current_stream()
         gc.disable()  # a collection could release an earlier graph, which CUDA forbids during a capture
         try:  # other threads, such as those of a DataLoader, may use CUDA meanwhile
             with torch.cuda.graph(capture.graph, capture.pool, self._stream, capture_error_mode="thread_local"):
@@ -93,6 +93,7 @@ class Captured:
         except RuntimeError as error:
             if "captur" not in str(error):
                 raise
+            _recover(current)
             raise InputError(
                 "`capture` does not fit this model or loss, which reads values on the host in each step; leave it out."
             ) from error
@@ -101,6 +102,13 @@ class Captured:
                 gc.enable()
         assert outcome is not None
         return Outcome(**{name: each.detach() for name, each in vars(outcome).items()})
+
+
+def _recover(stream: torch.cuda.Stream) -> None:
+    """Let PyTorch draw random numbers again after a failed capture, and make `stream` the current one again."""
+    torch.cuda.set_stream(stream)
+    with torch.cuda.graph(torch.cuda.CUDAGraph(), capture_error_mode="thread_local"):  # its end resets the generator
+        torch.zeros(1, device=stream.device)
 
 
 def _signature(view: Batch, tensors: dict[str, Tensor]) -> Any:

@@ -119,6 +119,7 @@ class Log:
         self.reset()
 
         self.tape = None  # of the graph that is being captured
+        self.can_draw = True  # not after a failed capture, until another one ends
 
     def reset(self):
         self.waits, self.operations, self.launches, self.bytes = Counter(), 0, 0, 0
@@ -351,11 +352,12 @@ class Graph:
 def capture(graph, pool=None, stream=None, capture_error_mode="global"):
     """Stand for `torch.cuda.graph`."""
     graph.tape, LOG.undo, LOG.released = [], [], False
-    LOG.tape = graph.tape
+    LOG.tape, LOG.can_draw = graph.tape, False
     try:
         yield
         if LOG.released:
             raise RuntimeError("operation failed due to a previous error during capture")
+        LOG.can_draw = True
     finally:
         LOG.tape = None
         for tensor, before in reversed(LOG.undo):
@@ -420,6 +422,8 @@ def _run(func, args, kwargs):
     draws = torch.Tag.nondeterministic_seeded in func.tags
     compute = _ONLY_CUDA.get(name, func)
     before = _written(func, inner_args, inner_kwargs) if LOG.tape is not None else []
+    if draws and not generators and LOG.tape is None and not LOG.can_draw:
+        raise RuntimeError("Offset increment outside graph capture encountered unexpectedly.")
     with _draws_from_global() if draws and not generators else contextlib.nullcontext():
         if draws:  # skip a number, so that the others differ from those of a CPU generator with the same seed
             torch.rand((), generator=generators[0] if generators else None)
@@ -502,6 +506,7 @@ def pytest_configure(config):
         "get_rng_state": lambda *_: _GLOBAL.get_state(), "set_rng_state": lambda state, *_: _GLOBAL.set_state(state),
         "CUDAGraph": Graph, "graph": capture, "graph_pool_handle": lambda: None,
         "Stream": Stream, "Event": Stream, "current_stream": Stream, "default_stream": Stream,
+        "set_stream": lambda _: None,
     }  # fmt: skip
     for name, function in functions.items():
         setattr(torch.cuda, name, function)
