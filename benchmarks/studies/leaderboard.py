@@ -1,12 +1,15 @@
 """Price the selection rules of published rows: python benchmarks/studies/leaderboard.py --mirror ../shared/tu
 
 One training of `graphcl` a seed, scored on its way. The honest figure is the accuracy at a fixed epoch; every other
-figure is what a published rule would have printed for the same runs. The difference is the optimism of the rule.
-Writes the tables of docs/studies/leaderboard.md.
+figure is what a published rule would have printed for the same runs. The difference is the optimism of the rule. Page:
+docs/studies/leaderboard.md.
 """
 
 import numpy as np
-from study import SETS, Study, markdown
+from kept import STUDIES, Kept
+from study import SETS, Study, markdown, num_seeds
+
+from graphcl.evaluate import FoldScores
 
 FIXED = 20
 """Epoch of the honest figure."""
@@ -21,56 +24,45 @@ RULES = {
 """Rule -> the figure it prints, from accuracies [seeds, epochs, folds] and the epochs."""
 
 
-def accuracies(cells) -> tuple[np.ndarray, np.ndarray]:
-    """Return test accuracies [seeds, epochs, folds] in percent, and the epochs."""
-    records = [record["epoch_scores"] for _, record in cells.done]
-    epochs = np.array(sorted(map(int, records[0])))
-    return np.array([[each[str(epoch)]["svm"]["accuracy"] for epoch in epochs] for each in records]), epochs
+def scored(cells) -> dict[str, list]:
+    """Return the test accuracies of all seeds at each epoch, each with the record of its run."""
+    rows: dict[str, list] = {}
+    for cell, record in cells.done:
+        for epoch, found in record["epoch_scores"].items():
+            score = FoldScores(cell.seed, tuple(found["svm"]["accuracy"]), (), (), len(found["svm"]["accuracy"]), 0)
+            rows.setdefault(epoch, []).append((score, record))
+    return dict(sorted(rows.items(), key=lambda row: int(row[0])))
 
 
-def optimism(values: np.ndarray, epochs: np.ndarray) -> dict[str, float]:
-    """Return the honest figure under `honest`, and the optimism of every rule in points."""
+def optimism(values: np.ndarray, epochs: np.ndarray) -> list[float]:
+    """Return the honest figure and the optimism of every rule in points."""
     honest = float(values[:, list(epochs).index(FIXED)].mean())
-    return {"honest": honest} | {rule: float(figure(values, epochs)) - honest for rule, figure in RULES.items()}
+    return [honest, *(float(figure(values, epochs)) - honest for figure in RULES.values())]
 
 
-def choice_of_configuration(cells, dataset: str) -> tuple[float, float]:
-    """Return the accuracy of the recipe with the best inner accuracy, and the optimism of choosing by test accuracy.
-
-    Only seeds that all finished recipes have are used.
-    """
-    scores = {label: cells.scores(recipe=label, dataset=dataset) for label in cells.plan.axes["recipe"]}
-    seeds = set.intersection(*({each.seed for each in found} for found in scores.values() if found))
-    scores = {label: [each for each in found if each.seed in seeds] for label, found in scores.items() if found}
-    test = {label: np.mean([each.mean for each in found]) for label, found in scores.items()}
-    inner = {label: np.mean([np.mean(each.inner) for each in found]) for label, found in scores.items()}
-    honest = test[max(inner, key=lambda label: inner[label])]
-    return float(honest), float(max(test.values()) - honest)
+def tables(kept: Kept) -> dict[str, str]:
+    """Return the table of the page; a row with a dagger was measured before its folds were kept."""
+    lines = []
+    for dataset in SETS:
+        rows = dict.fromkeys(line["row"] for line in kept.lines["leaderboard"][dataset])
+        if "seeds x epochs" in rows:
+            lines.append([f"{dataset} †", *(kept.text("leaderboard", dataset, row).split(" †")[0] for row in rows)])
+            continue
+        folds = [[each.accuracy for each in kept.scores("leaderboard", dataset, row)] for row in rows]
+        honest, *others = optimism(np.array(folds).swapaxes(0, 1), np.array([*map(int, rows)]))
+        size = f"{len(folds[0])} x {len(folds)}"
+        lines.append([dataset, size, f"{honest:.2f}", *(f"{each:+.2f}" for each in others)])
+    return {"optimism": markdown(["set", "seeds x epochs", f"honest, epoch {FIXED}", *RULES], lines)}
 
 
 def main() -> None:
     """Run the trainings that are left and write the page."""
-    study = Study("leaderboard")
-    sets = study.sets(*SETS)
-    rows, configurations = [], []
-    for dataset in sets:
-        every = EVERY.get(dataset, 2)
-        cells = study.run(dataset, {"recipe": ["graphcl"], "dataset": [dataset]}, epochs=30, score_every=every)
-        if not cells.done:
-            continue
-        values, epochs = accuracies(cells)
-        found = optimism(values, epochs)
-        seeds = f"{len(values)} x {len(epochs)}"
-        rows.append([dataset, seeds, f"{found.pop('honest'):.2f}", *(f"{each:+.2f}" for each in found.values())])
-    published = study.run("recipes", {"recipe": ["graphcl", "adnce", "best"], "dataset": sets}, of="published")
-    for dataset in sets:
-        if any(True for _ in published.pick(dataset=dataset)):
-            honest, by_test = choice_of_configuration(published, dataset)
-            configurations.append([dataset, f"{honest:.2f}", f"{by_test:+.2f}"])
-    study.keep(
-        optimism=markdown(["set", "seeds x epochs", f"honest, epoch {FIXED}", *RULES], rows),
-        configurations=markdown(["set", "recipe by inner folds", "best recipe by test folds"], configurations),
-    )
+    study, kept = Study("leaderboard", seeds=10), Kept(STUDIES)
+    for dataset in () if study.given.finished else study.sets(*SETS):
+        every, seeds = EVERY.get(dataset, 2), list(range(min(study.given.seeds, num_seeds(dataset))))
+        axes = {"recipe": ["graphcl"], "dataset": [dataset]}
+        kept.add("leaderboard", dataset, scored(study.run(dataset, axes, epochs=30, score_every=every, seeds=seeds)))
+    study.keep(**tables(kept))
 
 
 if __name__ == "__main__":

@@ -86,15 +86,15 @@ class Study:
         """Return the data sets of the study, or those of `--sets`."""
         return [name for name in names if self.given.sets is None or name in self.given.sets]
 
-    def run(self, part: str, axes: dict, table: dict | None = None, of: str | None = None, **settings) -> Cells:
-        """Run what is missing of a sweep and return its cells; `of` names another study whose folder is shared."""
+    def run(self, part: str, axes: dict, table: dict | None = None, **settings) -> Cells:
+        """Run what is missing of a sweep and return its cells."""
         given = self.given
         common = {"seeds": list(range(given.seeds)), "data_root": given.data_root, "mirror": given.mirror}
         if "recipe" not in axes:  # a recipe gives its own number of epochs
             common["epochs"] = given.epochs
         spec = {"axes": axes, "settings": {**common, **settings}, "table": table or {}}
         try:
-            plan, folder = make_plan(spec), given.out / f"{of or self.name}-{part}"
+            plan, folder = make_plan(spec), given.out / f"{self.name}-{part}"
             if given.finished:
                 records = read_records(folder, plan)
                 return Cells(plan, {name: make_table(plan, records, name) for name in plan.evaluators}, records)

@@ -210,7 +210,8 @@ def _run(config: Config, clock: Clock, device: torch.device) -> dict[str, Any]:
     last = result.history[-1]
     metrics = {"epochs": last.epoch, "training_loss": last.loss, "alignment": last.alignment}
     metrics |= {"uniformity": last.uniformity, **last.diagnostics}
-    return {**record, "metrics": metrics, "epoch_scores": _plain(result.epoch_scores)}
+    of_epochs = {str(epoch): each for epoch, each in result.epoch_scores.items()}  # as the file has them
+    return {**record, "metrics": metrics, "epoch_scores": _plain(of_epochs)}
 
 
 def _plain(scores: Mapping[Any, Mapping[str, FoldScores]]) -> dict[Any, dict[str, dict[str, Any]]]:

@@ -53,7 +53,7 @@ def test_a_script_is_imported_and_its_sweep_is_planned(path, monkeypatch, tmp_pa
         return
     import study
 
-    def plan(self, part, axes, table=None, of=None, **settings):
+    def plan(self, part, axes, table=None, **settings):
         settings = {"epochs": 20, "seeds": [0, 1], **settings}
         assert make_plan({"axes": axes, "settings": settings, "table": table or {}}).cells
         raise PlannedError
@@ -79,6 +79,7 @@ def test_a_study_runs_its_sweep_and_takes_finished_cells(monkeypatch, tmp_path):
 
 def test_the_pages_show_the_kept_scores():
     import batch_size
+    import leaderboard
     import published
     import sensitivity
     import wl
@@ -86,7 +87,7 @@ def test_the_pages_show_the_kept_scores():
 
     kept, studies = Kept(), Kept(STUDIES)
     pages = published.tables(kept) | {published.DOCS / "wl.md": {"wl": wl.table(kept)}}
-    pages |= {published.DOCS / f"{each.__name__}.md": each.tables(studies) for each in (batch_size, sensitivity)}
+    pages |= {published.DOCS / f"{each.__name__}.md": each.tables(studies) for each in (batch_size, leaderboard, sensitivity)}
     assert len(kept.lines) == len(published.SETS)
     for page, tables in pages.items():
         for name, table in tables.items():

@@ -53,8 +53,12 @@ def inline(monkeypatch):
 
 @pytest.fixture
 def planned(saved_graphs):
+    return plan_of(saved_graphs)
+
+
+def plan_of(saved_graphs, **more):
     settings = {"dataset": saved_graphs(), "seeds": [0], "epochs": 1, "encoder": {"name": "gin", "hidden_channels": 8}}
-    settings |= {"evaluation.folds": 3, "evaluation.inner_folds": 2}
+    settings |= {"evaluation.folds": 3, "evaluation.inner_folds": 2, **more}
     return make_plan({"axes": {"loss": ["infonce", "dcl"]}, "settings": settings})
 
 
@@ -326,6 +330,16 @@ def test_cells_of_a_dead_worker_fail_and_are_run_again(planned, tmp_path):
         assert list(failed.values()) == 3 * ["the worker died: killed by the system"]
         del pool.submit
         assert not sweep(planned, tmp_path / "sweep", executor=pool).failed
+
+
+def test_the_records_in_memory_have_the_epochs_of_the_files(saved_graphs, tmp_path):
+    plan = plan_of(saved_graphs, epochs=2, score_every=1)
+    with ThreadPoolExecutor(1) as pool:
+        found = sweep(plan, tmp_path / "sweep", executor=pool).records
+    kept = read_records(tmp_path / "sweep", plan)
+    epochs = [{key: list(each.get("epoch_scores", {})) for key, each in records.items()} for records in (found, kept)]
+    assert epochs[0] == epochs[1]
+    assert ["1", "2"] in epochs[0].values()
 
 
 def test_a_dask_cluster_that_loses_a_worker_gives_the_same_table(planned, tmp_path):
