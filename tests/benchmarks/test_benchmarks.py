@@ -87,7 +87,9 @@ def test_the_pages_show_the_kept_scores():
 
     kept, studies = Kept(), Kept(STUDIES)
     pages = published.tables(kept) | {published.DOCS / "wl.md": {"wl": wl.table(kept)}}
-    pages |= {published.DOCS / f"{each.__name__}.md": each.tables(studies) for each in (batch_size, leaderboard, sensitivity)}
+    pages |= {
+        published.DOCS / f"{each.__name__}.md": each.tables(studies) for each in (batch_size, leaderboard, sensitivity)
+    }
     assert len(kept.lines) == len(published.SETS)
     for page, tables in pages.items():
         for name, table in tables.items():
