@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 from study import finished_lines, means, plus_minus
 
 from graphcl.evaluate import FoldScores
@@ -29,16 +30,23 @@ class Kept:
             for line in finished_lines(file):
                 self.lines.setdefault(file.stem, {}).setdefault(line["recipe"], []).append(line)
 
-    def add(self, dataset: str, recipe: str, rows: Mapping[str, Sequence[tuple[FoldScores, Mapping]]]) -> None:
+    def add(
+        self,
+        dataset: str,
+        recipe: str,
+        rows: Mapping[str, Sequence[tuple[FoldScores, Mapping]]],
+        metrics: Sequence[str] = (),
+    ) -> None:
         """Put the rows of a recipe in place of its lines and write the file.
 
-        Each score comes with the record of its run, which has the commit and the versions.
+        Each score comes with the record of its run, which has the commit, the versions and `metrics` of the last epoch.
         """
         kept = self.lines.setdefault(dataset, {})
         kept[recipe] = []
         for row, scores in rows.items():
             for score, record in scores:
                 origin = {"commit": record["commit"], "torch": record["versions"]["torch"]}
+                origin |= {name: round(record["metrics"][name], 6) for name in metrics}
                 folds = [round(each, 4) for each in score.accuracy]
                 kept[recipe].append({"recipe": recipe, "row": row, "seed": score.seed, **origin, "folds": folds})
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -49,6 +57,10 @@ class Kept:
         """Return the scores of a row, one a seed; none if its folds are not kept."""
         found = [each for each in self.lines.get(dataset, {}).get(recipe, []) if each["row"] == row and "folds" in each]
         return [FoldScores(each["seed"], tuple(each["folds"]), (), (), len(each["folds"]), 0) for each in found]
+
+    def metric(self, dataset: str, recipe: str, row: str, name: str) -> np.ndarray:
+        """Return a metric of a row, for each seed."""
+        return np.array([each[name] for each in self.lines[dataset][recipe] if each["row"] == row])
 
     def references(self, dataset: str, recipe: str) -> dict[str, list[FoldScores]]:
         """Return the rows without training of a recipe's encoder."""

@@ -6,7 +6,8 @@ maximum lies. Page: docs/studies/temperature.md.
 """
 
 import torch
-from study import COLOURS, Study, curve, figure, log_axis, markdown, plus_minus, protocol
+from kept import STUDIES, Kept
+from study import COLOURS, Study, curve, figure, log_axis, markdown, means, protocol, without_count
 from torch.nn.functional import softplus
 
 from graphcl.arguments import Fraction
@@ -17,6 +18,7 @@ from graphcl.registry import methods
 
 TEMPERATURES = (0.05, 0.1, 0.2, 0.5, 1.0)
 SHARES = (1.0, 0.5, 0.0)
+METRICS = ("negative_variance", "alignment")
 
 
 @methods.register("fewer_false_negatives")
@@ -55,11 +57,49 @@ def nce(cosine, out, temperature):
     return torch.cat(terms).mean()
 
 
-def main():
-    study = Study("temperature")
-    sets = study.sets("PROTEINS", "NCI1")
+def rows_of(kept, dataset, share):
+    """Return the accuracies, the variances of negatives and the mean cosines of positives over the temperatures."""
+    names = [f"{share:.0%}, {each}" for each in TEMPERATURES]
+    accuracy = [means(kept.scores("temperature", dataset, name)) for name in names]
+    variance, distance = ([kept.metric("temperature", dataset, name, each) for name in names] for each in METRICS)
+    return accuracy, variance, [1 - each / 2 for each in distance]  # ||a - b||^2 = 2 - 2 a.b
+
+
+def tables(kept):
+    """Return the tables of the page, one a set."""
     found = {}
-    for dataset in sets:
+    for dataset in kept.lines["temperature"]:
+        lines = []
+        for share in SHARES:
+            accuracy, variance, cosine = rows_of(kept, dataset, share)
+            lines.append([f"{share:.0%}", "accuracy", *map(without_count, accuracy)])
+            lines.append(["", "variance of negatives", *(f"{each.mean():.4f}" for each in variance)])
+            lines.append(["", "mean positive cosine", *(f"{each.mean():.3f}" for each in cosine)])
+        found[dataset] = markdown(["false negatives", "measure", *map(str, TEMPERATURES)], lines)
+    return found
+
+
+def picture(kept):
+    """Return the figure: the three measures over the temperature."""
+    sets = list(kept.lines["temperature"])
+    drawn, plots = figure(3, len(sets))
+    titles = ("accuracy, %", "variance of negatives", "mean cosine of positives")
+    for row, dataset in zip(plots, sets, strict=True):
+        for share, colour in zip(SHARES, COLOURS, strict=False):
+            for axis, seeds in zip(row, rows_of(kept, dataset, share), strict=True):
+                curve(axis, TEMPERATURES, seeds, colour, f"{share:.0%} of false negatives")
+        for axis, title in zip(row, titles, strict=True):
+            log_axis(axis, TEMPERATURES)
+            axis.set_title(f"{dataset}: {title}")
+    for axis in plots[-1]:
+        axis.set_xlabel("temperature")
+    plots[0][0].legend(fontsize=7)
+    return drawn
+
+
+def main():
+    study, kept = Study("temperature", seeds=10), Kept(STUDIES)
+    for dataset in () if study.given.finished else study.sets("PROTEINS", "NCI1"):
         axes = {
             "recipe": ["graphcl"],
             "dataset": [dataset],
@@ -67,34 +107,16 @@ def main():
             "loss": ["infonce"],
             "loss.temperature": list(TEMPERATURES),
         }
-        found[dataset] = study.run(
-            dataset, axes, {"columns": "loss.temperature"}, diagnostics=True, **protocol(dataset)
-        )
-
-    picture, plots = figure(3, len(sets))
-    tables = {}
-    for row, (dataset, cells) in enumerate(found.items()):
-        lines = []
-        for share, colour in zip(SHARES, COLOURS, strict=False):
-            where = {"method": f"fewer_false_negatives(share={share})"}
-            values = [cells.accuracy(loss__temperature=each, **where) for each in TEMPERATURES]
-            negative = [cells.metric("negative_variance", loss__temperature=each, **where) for each in TEMPERATURES]
-            # ||a - b||^2 = 2 - 2 a.b
-            positive = [1 - cells.metric("alignment", loss__temperature=each, **where) / 2 for each in TEMPERATURES]
-            for axis, seeds in zip(plots[row], (values, negative, positive), strict=True):
-                curve(axis, TEMPERATURES, seeds, colour, f"{share:.0%} of false negatives")
-            lines.append([f"{share:.0%}", "accuracy", *map(plus_minus, values)])
-            lines.append(["", "variance of negatives", *(f"{each.mean():.4f}" for each in negative)])
-            lines.append(["", "mean positive cosine", *(f"{each.mean():.3f}" for each in positive)])
-        tables[dataset] = markdown(["false negatives", "measure", *map(str, TEMPERATURES)], lines)
-        titles = ("accuracy, %", "variance of negatives", "mean cosine of positives")
-        for axis, title in zip(plots[row], titles, strict=True):
-            log_axis(axis, TEMPERATURES)
-            axis.set_title(f"{dataset}: {title}")
-    for axis in plots[-1]:
-        axis.set_xlabel("temperature")
-    plots[0][0].legend(fontsize=7)
-    study.keep(picture, **tables)
+        cells = study.run(dataset, axes, {"columns": "loss.temperature"}, diagnostics=True, **protocol(dataset))
+        rows = {
+            f"{share:.0%}, {temperature}": cells.scored(
+                method=f"fewer_false_negatives(share={share})", loss__temperature=temperature
+            )
+            for share in SHARES
+            for temperature in TEMPERATURES
+        }
+        kept.add("temperature", dataset, rows, METRICS)
+    study.keep(picture(kept), **tables(kept))
 
 
 if __name__ == "__main__":
