@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +15,8 @@ try:
     import triton.language as tl
 
     jit = triton.jit(do_not_specialize=("edges",))
-except ImportError:  # PyTorch without CUDA: the module must be importable; its kernel is never called
+except ImportError:  # PyTorch without CUDA: the module must be importable
+    triton = None
 
     def jit(function: Any) -> Any:
         """Return `function` unchanged."""
@@ -32,7 +32,7 @@ BLOCK = 1024
 def takes(time: Tensor, counts: Tensor) -> bool:
     """Return whether the kernel supports `time` and graphs with counts[g] edges; `counts [B]` are on the CPU."""
     fits = time.is_cuda and counts.numel() > 0 and int(counts.max()) <= MOST_EDGES
-    return fits and importlib.util.find_spec("triton") is not None
+    return fits and triton is not None and torch.cuda.get_device_capability(time.device) >= (7, 0)
 
 
 def first_passage(start: Tensor, ends: Tensor, travel: Tensor, places: Tensor, most: int) -> Tensor:
@@ -45,7 +45,9 @@ def first_passage(start: Tensor, ends: Tensor, travel: Tensor, places: Tensor, m
     block = min(max(triton.next_power_of_2(most), 32), BLOCK)
     # Non-negative floats sort like the integers with the same bits, of which the hardware has an atomic minimum.
     bits = time.view(torch.long)
-    _relax[(places.size(1),)](bits, ends, travel, places, travel.numel(), EDGES=block, num_warps=max(block // 128, 1))
+    sizes = {"EDGES": block, "num_warps": max(block // 128, 1)}
+    with torch.cuda.device_of(time):  # Triton launches on the current device
+        _relax[(places.size(1),)](bits, ends, travel, places, travel.numel(), **sizes)
     return time
 
 

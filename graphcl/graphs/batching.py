@@ -244,11 +244,7 @@ def assemble(
     """
     out = type.__call__(_PLAIN) if like is Data else Batch(_base_cls=like)
     num_graphs = ptr.numel() - 1
-    if like is Data:  # without the attribute access of `Data`, which would take longer than all else here
-        out._store._mapping.update(fields)
-    else:
-        for key, value in fields.items():
-            out[key] = value
+    out._store._mapping.update(fields)  # `out[key] = value` would take longer than all else here
     if keep_num_nodes:
         out._store._num_nodes = ptr.diff().tolist()
         out.num_nodes = batch.numel()
@@ -331,8 +327,8 @@ def split(batch: Batch, sizes: Sequence[int]) -> list[Batch]:
             columns[key] = [value[start:stop] for start, stop in pairwise(cut.tolist())]
     graphs = _cut(batch.batch, num_nodes, starts)
     ends = [size + 1 for size in sizes]
-    ptrs = to_device(own_ptrs[id(ptr)], batch.ptr.device).split(ends)
-    part_slices = {key: own_ptrs[id(part)].split(ends) for key, part in slices.items()}
+    ptrs = to_device(own_ptrs[id(ptr)], batch.ptr.device).split_with_sizes(ends)
+    part_slices = {key: own_ptrs[id(part)].split_with_sizes(ends) for key, part in slices.items()}
     part_incs = {
         key: [None] * len(sizes) if each is None else _cut(each, counts, first_nodes if counts_nodes(key) else None)
         for key, each in incs.items()
@@ -371,9 +367,10 @@ def twice(batch: Batch) -> Batch:
 
 def _cut(value: Tensor, counts: Tensor, offsets: Tensor | None = None, dim: int = 0) -> Sequence[Tensor]:
     """Return the parts of `value` with `counts` rows each, after subtracting one offset per part."""
-    if offsets is not None:  # in one operation for all parts, as each costs a launch on a GPU
-        value = value - repeat(offsets, counts, value.device).to(value.dtype)
-    return value.split(counts.tolist(), dim)
+    if offsets is not None and value.is_cuda:  # in one operation for all parts, as each costs a launch
+        value, offsets = value - repeat(offsets, counts, value.device).to(value.dtype), None
+    parts = value.split_with_sizes(counts.tolist(), dim)
+    return parts if offsets is None else [part - offset for part, offset in zip(parts, offsets.tolist(), strict=True)]
 
 
 def with_entries(batch: Batch, key: str, values: Tensor) -> Batch:

@@ -70,7 +70,8 @@ def fused_sums(
     ):
         return None
     weights = plain_weights(mlps, norms, x, WIDEST)
-    return None if weights is None else sums(x, neighbours, graphs, norms, weights, parts)
+    with torch.cuda.device_of(x):  # Triton launches on the current device
+        return None if weights is None else sums(x, neighbours, graphs, norms, weights, parts)
 
 
 @dataclass(frozen=True)

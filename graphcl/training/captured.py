@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -107,7 +108,8 @@ class Captured:
 def _recover(stream: torch.cuda.Stream) -> None:
     """Let PyTorch draw random numbers again after a failed capture, and make `stream` the current one again."""
     torch.cuda.set_stream(stream)
-    with torch.cuda.graph(torch.cuda.CUDAGraph(), capture_error_mode="thread_local"):  # its end resets the generator
+    # The end of any capture resets the generator. Old versions of PyTorch refuse another one, so drawing fails there.
+    with suppress(RuntimeError), torch.cuda.graph(torch.cuda.CUDAGraph(), capture_error_mode="thread_local"):
         torch.zeros(1, device=stream.device)
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch
 
-from graphcl.augment.transform import Augmentation, alike, two_views
+from graphcl.augment.transform import Augmentation, Identity, alike, two_views
 from graphcl.graphs.batching import members_of, split, twice, with_entries
 from graphcl.methods import Method, Outcome
 from graphcl.models.pieces import LazyBatch, piece_sizes
@@ -138,12 +138,13 @@ def _of_chunks(
     """Yield a list for each chunk: both views and the ids of each batch."""
     chunks: Any = getattr(loader, "chunks", None)
     # On a GPU, operations on few graphs cost as much time as those on many, so one call makes both views.
-    at_once = device.type == "cuda" and isinstance(first, Augmentation) and alike(first, second)
+    changes = isinstance(first, Augmentation) and not isinstance(first, Identity)
+    at_once = device.type == "cuda" and changes and alike(first, second)
     number = 0
     for batch, sizes in chunks() if chunks else ((batch, [1]) for batch in loader):  # one batch, of any size
         one, two = (each.to(device) for each in members_of(batch))
         del batch  # a large batch takes as much memory as its views
-        if at_once and one is two and len(sizes) > 1:  # a batch that fills a chunk may fill the memory
+        if at_once and one is two and len(sizes) > 1:  # a chunk of one batch may fill the memory
             one = two = twice(one)
             views, of_views = [first(one, generator)], [sizes + sizes]
         else:

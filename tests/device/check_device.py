@@ -12,7 +12,7 @@ from scipy.stats import chi2_contingency
 from torch_geometric.data import Batch, InMemoryDataset
 
 from graphcl import ContrastiveModel, GraphCL, Loss, embed, load_dataset, make_loader, svm, train
-from graphcl.augment import Compose, Decision, Identity, OneOf, apply_decision
+from graphcl.augment import Compose, Decision, NodeDrop, OneOf, apply_decision
 from graphcl.config import make_config
 from graphcl.datasets import preparation
 from graphcl.datasets.synthetic import synthetic_pairs
@@ -328,12 +328,12 @@ class Counted(OneOf):
 
 def test_one_call_makes_both_views_of_a_chunk(dataset):
     loader = make_loader(dataset, 20, shuffle=True, generator=seeded("cpu"), device="cuda")
-    view, identity = Counted(["node_drop", "edge_perturb"]), Identity()
+    view, none = Counted(["node_drop", "edge_perturb"]), NodeDrop(0.0)
     found = list(epoch.augmented(loader, view, view, seeded("cuda"), torch.device("cuda")))
     assert view.calls == [2 * len(dataset)]
     assert [one.num_graphs for one, _, _ in found] == [two.num_graphs for _, two, _ in found] == [20, 20, 8]
     assert any(one.num_nodes != two.num_nodes for one, two, _ in found)
-    for one, two, ids in epoch.augmented(loader, identity, identity, seeded("cuda"), torch.device("cuda")):
+    for one, two, ids in epoch.augmented(loader, none, none, seeded("cuda"), torch.device("cuda")):
         for view in (one, two):
             batch = Batch.from_data_list([dataset[each] for each in ids.tolist()])
             graphs = view.to("cpu").to_data_list()
