@@ -27,10 +27,9 @@ RULES = {
 def scored(cells) -> dict[str, list]:
     """Return the test accuracies of all seeds at each epoch, each with the record of its run."""
     rows: dict[str, list] = {}
-    for cell, record in cells.done:
+    for _, record in cells.done:
         for epoch, found in record["epoch_scores"].items():
-            score = FoldScores(cell.seed, tuple(found["svm"]["accuracy"]), (), (), len(found["svm"]["accuracy"]), 0)
-            rows.setdefault(epoch, []).append((score, record))
+            rows.setdefault(epoch, []).append((FoldScores.of(found["svm"]), record))
     return dict(sorted(rows.items(), key=lambda row: int(row[0])))
 
 
