@@ -3,25 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 from torch import Tensor
 
-jit: Callable[..., Any]
-try:
-    import triton
-    import triton.language as tl
-
-    jit = triton.jit(do_not_specialize=("edges",))
-except ImportError:  # PyTorch without CUDA: the module must be importable
-    triton = None
-
-    def jit(function: Any) -> Any:
-        """Return `function` unchanged."""
-        return function
-
+from graphcl.system.kernels import jit, tl, triton
 
 MOST_EDGES = 2**15
 """Most edges of a graph, as one program relaxes them block by block."""
@@ -51,7 +36,7 @@ def first_passage(start: Tensor, ends: Tensor, travel: Tensor, places: Tensor, m
     return time
 
 
-@jit
+@jit("edges")
 def _relax(time, ends, travel, places, edges, EDGES: tl.constexpr):
     """Relax the edges of a graph until no time improves: the Bellman-Ford algorithm.
 

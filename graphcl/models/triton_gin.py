@@ -12,8 +12,7 @@ n may be known to the device only; the rest is padding.
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,19 +23,9 @@ from graphcl.graphs import native
 from graphcl.models.aggregate import CSRAdjacency, SegmentIndex
 from graphcl.models.compiled import by_torch, plain_weights
 from graphcl.models.padding import Padding, Parts
+from graphcl.system.kernels import jit, tl, triton
 
-jit: Callable[..., Any]
-try:
-    import triton
-    import triton.language as tl
-
-    jit = triton.jit(do_not_specialize=("first_blocks", "second_row", "blocks"))
-except ImportError:  # the module must be importable without Triton
-
-    def jit(function: Any) -> Any:
-        """Return `function` unchanged."""
-        return function
-
+kernel = jit("first_blocks", "second_row", "blocks")
 
 WIDEST_INPUT, WIDEST = 128, 32
 """Largest width of the input and of the layers; wider ones would not fit into registers and shared memory."""
@@ -66,7 +55,7 @@ def fused_sums(
         and not torch.is_autocast_enabled(x.device.type)
         and (norms[0].training or not torch.is_grad_enabled())
         and torch.cuda.get_device_capability(x.device) >= (8, 0)
-        and importlib.util.find_spec("triton") is not None
+        and triton is not None
     ):
         return None
     weights = plain_weights(mlps, norms, x, WIDEST)
@@ -230,7 +219,7 @@ def _precision() -> str:
 # -- kernels -----------------------------------------------------------------------------------------------------------
 
 
-@jit
+@kernel
 def _rows(block, real, first_blocks, second_row, ROWS: tl.constexpr):  # type: ignore[no-untyped-def]
     """Return the view of a block, its rows, and a mask of the rows that are not padding."""
     view = (block >= first_blocks).to(tl.int32)
@@ -238,7 +227,7 @@ def _rows(block, real, first_blocks, second_row, ROWS: tl.constexpr):  # type: i
     return view, (view * second_row + local).to(tl.int64), local < tl.load(real + view)
 
 
-@jit
+@kernel
 def _add_neighbours(total, x, index, ptr, row, valid, column, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
     """Return `total` plus the sum of the rows of `x` that `index` names for each row."""
     start = tl.load(ptr + row, mask=valid, other=0)
@@ -256,7 +245,7 @@ def _add_neighbours(total, x, index, ptr, row, valid, column, WIDTH: tl.constexp
     return total
 
 
-@jit
+@kernel
 def _layer(  # type: ignore[no-untyped-def]
     x, before, index, ptr, w1, b1, w2, b2, added, between, out, partial, real, first_blocks, second_row,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, HIDDEN: tl.constexpr, W: tl.constexpr, H: tl.constexpr,
@@ -296,7 +285,7 @@ def _layer(  # type: ignore[no-untyped-def]
     tl.store(partial + (2 * block + 1) * HIDDEN + unit, tl.sum(away * away, 0), mask=known)
 
 
-@jit
+@kernel
 def _merge(  # type: ignore[no-untyped-def]
     partial, weight, bias, running_mean, running_var, into, momentum, eps, real, first_blocks, blocks,
     HIDDEN: tl.constexpr, ROWS: tl.constexpr, VIEWS: tl.constexpr, BLOCKS: tl.constexpr,
@@ -337,7 +326,7 @@ def _merge(  # type: ignore[no-untyped-def]
     tl.store(running_var + column, variance_so_far, mask=known)
 
 
-@jit
+@kernel
 def _pool(  # type: ignore[no-untyped-def]
     out, moments, ptr, order, pooled, count, second_row,
     SORTED: tl.constexpr, VIEWS: tl.constexpr, LAYERS: tl.constexpr, HIDDEN: tl.constexpr, H: tl.constexpr,
@@ -364,7 +353,7 @@ def _pool(  # type: ignore[no-untyped-def]
     tl.store(pooled + (graph.to(tl.int64) * LAYERS + level) * HIDDEN + unit, value, mask=known)
 
 
-@jit
+@kernel
 def _row_gradients(  # type: ignore[no-untyped-def]
     grad, ids, of_sums, index, ptr, out, moments, into, partial, level, real, first_blocks, second_row,
     ROWS: tl.constexpr, HIDDEN: tl.constexpr, H: tl.constexpr, VIEWS: tl.constexpr, LAYERS: tl.constexpr,
@@ -389,7 +378,7 @@ def _row_gradients(  # type: ignore[no-untyped-def]
     tl.store(partial + (2 * block + 1) * HIDDEN + unit, tl.sum(value * normal, 0), mask=known)
 
 
-@jit
+@kernel
 def _mean_gradients(  # type: ignore[no-untyped-def]
     partial, means, of_norm, real, first_blocks, blocks,
     HIDDEN: tl.constexpr, VIEWS: tl.constexpr, BLOCKS: tl.constexpr,
@@ -419,7 +408,7 @@ def _mean_gradients(  # type: ignore[no-untyped-def]
     tl.store(of_norm + HIDDEN + column, of_bias, mask=known)
 
 
-@jit
+@kernel
 def _perceptron_gradients(  # type: ignore[no-untyped-def]
     of_rows, out, between, added, moments, means, w1, w2, of_sums, grads, blocks, programs, real, first_blocks,
     second_row, ROWS: tl.constexpr, WIDTH: tl.constexpr, HIDDEN: tl.constexpr, W: tl.constexpr, H: tl.constexpr,

@@ -14,7 +14,7 @@ numbers is the sum of the products of their pieces. GPUs without tensor cores fo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -22,13 +22,7 @@ from torch import Tensor
 
 from graphcl.losses.engine.base import Mask, Sums
 from graphcl.losses.engine.exponent import Coefficients
-
-try:
-    import triton
-    import triton.language as tl
-except ImportError:  # PyTorch without CUDA: the module must be importable; its kernels are never called
-    triton = None
-jit: Callable[[Any], Any] = triton.jit if triton else lambda function: function
+from graphcl.system.kernels import jit, tl, triton
 
 LOG2_E = math.log2(math.e)
 """Factor of the exponents: the kernels compute powers of 2, which the hardware does."""
@@ -208,7 +202,7 @@ def _padded(coefficients: Iterable[Coefficients], length: int) -> list[float]:
 # -- kernels: names in upper case are constants ------------------------------------------------------------------------
 
 
-@jit
+@jit()
 def _polynomial(x, c0, c1, c2, c3, c4, TERMS):
     if TERMS > 4:
         c3 = c4 * x + c3
@@ -221,7 +215,7 @@ def _polynomial(x, c0, c1, c2, c3, c4, TERMS):
     return c0
 
 
-@jit
+@jit()
 def _load(rows, row, depth, PIECES, STRIDE):
     """Return three pieces of the rows `row` at the coordinates `depth`; beyond `PIECES`, they are not used."""
     place = rows + row.to(tl.int64)[:, None] * (PIECES * STRIDE) + depth[None, :]
@@ -231,7 +225,7 @@ def _load(rows, row, depth, PIECES, STRIDE):
     return first, second, third
 
 
-@jit
+@jit()
 def _split(values, DTYPE):
     """Return the pieces of `values` in float32."""
     first = values.to(DTYPE)
@@ -240,7 +234,7 @@ def _split(values, DTYPE):
     return first, second, (rest - second.to(tl.float32)).to(DTYPE)
 
 
-@jit
+@jit()
 def _product(a0, a1, a2, b0, b1, b2, result, PIECES):
     """Add the product of two matrices, given by their pieces, to `result`; small products first, for rounding."""
     if PIECES > 2:
@@ -253,7 +247,7 @@ def _product(a0, a1, a2, b0, b1, b2, result, PIECES):
     return tl.dot(a0, b0, result, input_precision="ieee")
 
 
-@jit
+@jit()
 def _similarities(x, y, row, column, x0, x1, x2, PIECES, WIDTH, STRIDE, ROWS, COLUMNS, DEPTH):
     """Return the similarities of the rows `row` of `x` and the rows `column` of `y`.
 
@@ -269,12 +263,12 @@ def _similarities(x, y, row, column, x0, x1, x2, PIECES, WIDTH, STRIDE, ROWS, CO
     return result
 
 
-@jit
+@jit()
 def _ids(ids, row, rows, LEAVE_OUT):
     return tl.load(ids + row, mask=row < rows, other=0) if LEAVE_OUT == 2 else row
 
 
-@jit
+@jit()
 def _negatives(row, column, columns, row_id, column_ids, LEAVE_OUT):
     """Return the mask that is True where the pair of `row` and `column` is a negative."""
     kept = (column < columns)[None, :]
@@ -286,7 +280,7 @@ def _negatives(row, column, columns, row_id, column_ids, LEAVE_OUT):
     return kept
 
 
-@jit
+@jit()
 def _add(highest, total, moment, value, similarity, EXPECTED):
     """Return running maximum, sum of weights and sum of weighted similarities after adding one tile.
 
@@ -301,7 +295,7 @@ def _add(highest, total, moment, value, similarity, EXPECTED):
     return now, total, moment
 
 
-@jit
+@jit()
 def _columns(columns, COLUMNS):
     """Return the first and last column of the program, of those that share the columns."""
     share = tl.cdiv(tl.cdiv(columns, COLUMNS), tl.num_programs(2)) * COLUMNS
@@ -309,14 +303,14 @@ def _columns(columns, COLUMNS):
     return first, tl.minimum(first + share, columns)
 
 
-@jit
+@jit()
 def _store(totals, means, inside, highest, total, moment):
     """Store the base-2 logsumexps and the mean similarities of running sums."""
     tl.store(totals, tl.log2(total) + highest, mask=inside)
     tl.store(means, moment / total, mask=inside & (total > 0))
 
 
-@jit
+@jit()
 def _forward(
     x, y, x_ids, y_ids, totals, means, part, rows, columns, p_center, p0, p1, p2, p3, p4, q_center, q0, q1, q2, q3, q4,
     K: tl.constexpr, TERMS: tl.constexpr, EXPECTED: tl.constexpr, LEAVE_OUT: tl.constexpr, PIECES: tl.constexpr,
@@ -350,7 +344,7 @@ def _forward(
         _store(totals + place, means + place, inside, q_highest, q_total, q_moment)
 
 
-@jit
+@jit()
 def _weight(
     c, p0, p1, p2, p3, p4, dp0, dp1, dp2, dp3, x_total, x_gradient, y_totals, y_gradients, column, columns,
     TERMS, SLOPE_TERMS, AS_ANCHOR, AS_KEY,
@@ -371,7 +365,7 @@ def _weight(
     return derivative * _polynomial(c, dp0, dp1, dp2, dp3, 0.0, SLOPE_TERMS)
 
 
-@jit
+@jit()
 def _backward(
     x, y, x_ids, y_ids, x_totals, x_gradients, y_totals, y_gradients, into, rows, columns,
     p_center, p0, p1, p2, p3, p4, q_center, q0, q1, q2, q3, q4, dp0, dp1, dp2, dp3, dq0, dq1, dq2, dq3,
