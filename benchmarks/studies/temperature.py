@@ -83,7 +83,7 @@ def picture(kept):
     """Return the figure: the three measures over the temperature."""
     sets = list(kept.lines["temperature"])
     drawn, plots = figure(3, len(sets))
-    titles = ("accuracy, %", "variance of negatives", "mean cosine of positives")
+    titles = ("accuracy, %", "variance of negatives", "cosine of positives")
     for row, dataset in zip(plots, sets, strict=True):
         for share, colour in zip(SHARES, COLOURS, strict=False):
             for axis, seeds in zip(row, rows_of(kept, dataset, share), strict=True):
