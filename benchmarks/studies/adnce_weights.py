@@ -5,7 +5,7 @@ same temperature and views. Page: docs/studies/adnce_weights.md.
 """
 
 from kept import STUDIES, Kept
-from study import Study, figure, markdown, means, num_seeds, plus_minus, protocol
+from study import Study, figure, markdown, means, plus_minus, protocol
 
 from graphcl.evaluate import holm, paired_gain, paired_test
 
@@ -68,7 +68,7 @@ def picture(kept):
 def main():
     study, kept = Study("adnce_weights", seeds=10), Kept(STUDIES)
     for dataset in () if study.given.finished else study.sets(*SETS):
-        given = {"seeds": list(range(min(study.given.seeds, num_seeds(dataset)))), **protocol(dataset)}
+        given = {"seeds": study.seeds(dataset), **protocol(dataset)}
         axes = {"recipe": ["adnce"], "dataset": [dataset], "loss.mu": list(MUS), "loss.sigma": list(SIGMAS)}
         grid = study.run(dataset, axes, **given)
         base = study.run(f"{dataset}-baseline", {"recipe": ["adnce_baseline"], "dataset": [dataset]}, **given)

@@ -7,7 +7,7 @@ docs/studies/leaderboard.md.
 
 import numpy as np
 from kept import STUDIES, Kept
-from study import SETS, Study, markdown, num_seeds
+from study import SETS, Study, markdown
 
 from graphcl.evaluate import FoldScores
 
@@ -58,7 +58,7 @@ def main() -> None:
     """Run the trainings that are left and write the page."""
     study, kept = Study("leaderboard", seeds=10), Kept(STUDIES)
     for dataset in () if study.given.finished else study.sets(*SETS):
-        every, seeds = EVERY.get(dataset, 2), list(range(min(study.given.seeds, num_seeds(dataset))))
+        every, seeds = EVERY.get(dataset, 2), study.seeds(dataset)
         axes = {"recipe": ["graphcl"], "dataset": [dataset]}
         kept.add("leaderboard", dataset, scored(study.run(dataset, axes, epochs=30, score_every=every, seeds=seeds)))
     study.keep(**tables(kept))

@@ -5,7 +5,7 @@ docs/studies/precision.md; docs/figures/precision.py shows the gradient alone.
 """
 
 from kept import STUDIES, Kept
-from study import Study, markdown, means, num_seeds, plus_minus, protocol
+from study import Study, markdown, means, plus_minus, protocol
 
 from graphcl.evaluate import holm, paired_test
 from graphcl.sweep.texts import gain_text
@@ -44,7 +44,7 @@ def main():
     for dataset in () if study.given.finished else study.sets(*SETS):
         losses = [{"name": loss, "negatives": "all", "temperature": 0.05} for loss in ("infonce", "flatnce")]
         axes = {"recipe": ["graphcl"], "dataset": [dataset], "loss": losses, "amp": [False, True]}
-        seeds = list(range(min(study.given.seeds, num_seeds(dataset))))
+        seeds = study.seeds(dataset)
         cells = study.run(dataset, axes, seeds=seeds, **protocol(dataset))
         rows = {
             row: cells.scored(loss=f"{loss}(negatives=all, temperature=0.05)", amp=str(amp).lower())

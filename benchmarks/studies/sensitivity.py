@@ -5,7 +5,7 @@ One setting at a time around the recipes `graphcl` and `adnce`, on four sets. Pa
 
 import numpy as np
 from kept import STUDIES, Kept
-from study import COLOURS, Study, curve, figure, log_axis, markdown, means, num_seeds, without_count
+from study import COLOURS, Study, curve, figure, log_axis, markdown, means, without_count
 
 from graphcl.evaluate import holm, paired_test
 from graphcl.sweep.texts import gain_text
@@ -77,7 +77,7 @@ def picture(kept):
 def main():
     study, kept = Study("sensitivity", seeds=10), Kept(STUDIES)
     for dataset in () if study.given.finished else study.sets(*SETS):
-        seeds = list(range(min(study.given.seeds, num_seeds(dataset))))
+        seeds = study.seeds(dataset)
         for name, values in VALUES.items():
             recipe, setting = SETTINGS[name]
             axes = {"recipe": [recipe], "dataset": [dataset], setting: list(values)}

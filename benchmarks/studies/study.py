@@ -15,12 +15,11 @@ from graphcl.errors import InputError
 from graphcl.report.style import COLOURS as COLOURS  # for the studies
 from graphcl.report.style import panels, style
 from graphcl.report.svg import to_svg
-from graphcl.sweep import make_plan, make_table, sweep
+from graphcl.sweep import make_plan, sweep
 from graphcl.sweep.folder import read_records, unfinished
 from graphcl.sweep.progress import progress
 from graphcl.sweep.run_cells import default_workers
 from graphcl.sweep.table import scores_of
-from graphcl.sweep.write import to_markdown
 
 DOCS = Path(__file__).parents[2] / "docs" / "studies"
 SETS = (
@@ -86,18 +85,21 @@ class Study:
         """Return the data sets of the study, or those of `--sets`."""
         return [name for name in names if self.given.sets is None or name in self.given.sets]
 
-    def run(self, part: str, axes: dict, table: dict | None = None, **settings) -> Cells:
+    def seeds(self, dataset: str) -> list[int]:
+        """Return the seeds of a data set: those of a published row, or fewer with `--seeds`."""
+        return list(range(min(self.given.seeds, num_seeds(dataset))))
+
+    def run(self, part: str, axes: dict, **settings) -> Cells:
         """Run what is missing of a sweep and return its cells."""
         given = self.given
         common = {"seeds": list(range(given.seeds)), "data_root": given.data_root, "mirror": given.mirror}
         if "recipe" not in axes:  # a recipe gives its own number of epochs
             common["epochs"] = given.epochs
-        spec = {"axes": axes, "settings": {**common, **settings}, "table": table or {}}
+        spec = {"axes": axes, "settings": {**common, **settings}}
         try:
             plan, folder = make_plan(spec), given.out / f"{self.name}-{part}"
             if given.finished:
-                records = read_records(folder, plan)
-                return Cells(plan, {name: make_table(plan, records, name) for name in plan.evaluators}, records)
+                return Cells(plan, read_records(folder, plan))
             left = unfinished(plan, read_records(folder, plan))
             workers = given.workers or default_workers(len(left))
             outcome = sweep(plan, folder, workers, progress(left, len(plan.tasks), workers))
@@ -105,7 +107,7 @@ class Study:
             sys.exit(f"{self.name}: {error}")
         if outcome.failed:
             print("\n".join(f"failed: {cell}: {error}" for cell, error in outcome.failed.items()), file=sys.stderr)
-        return Cells(plan, outcome.tables, outcome.records)
+        return Cells(plan, outcome.records)
 
     def keep(self, figure=None, page: Path | None = None, **tables: str) -> None:
         """Write the figure, and each table between the marks of its name on the study's page."""
@@ -118,8 +120,8 @@ class Study:
 class Cells:
     """The finished cells of a sweep."""
 
-    def __init__(self, plan, tables, records) -> None:
-        self.plan, self.tables, self.records = plan, tables, records
+    def __init__(self, plan, records) -> None:
+        self.plan, self.records = plan, records
         done = [(cell, self.records.get(cell.key, {})) for cell in plan.cells]
         self.done = [(cell, record) for cell, record in done if record.get("status") == "done"]
 
@@ -153,14 +155,6 @@ class Cells:
     def untrained(self, **where: str):
         """Return the fold scores of the untrained encoders of the cells at the given labels, by seed."""
         return [score for score, _ in self.scored_untrained(**where)]
-
-    def markdown(self) -> str:
-        """Return the tables of the first evaluator."""
-        return to_markdown(next(iter(self.tables.values())))
-
-    def metric(self, name: str, **where: str) -> np.ndarray:
-        """Return a metric of the last epoch, for each seed."""
-        return np.array([record["metrics"][name] for _, record in self.pick(**where)])
 
 
 def write_svg(figure, path: Path) -> None:

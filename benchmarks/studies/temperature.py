@@ -107,7 +107,7 @@ def main():
             "loss": ["infonce"],
             "loss.temperature": list(TEMPERATURES),
         }
-        cells = study.run(dataset, axes, {"columns": "loss.temperature"}, diagnostics=True, **protocol(dataset))
+        cells = study.run(dataset, axes, diagnostics=True, **protocol(dataset))
         rows = {
             f"{share:.0%}, {temperature}": cells.scored(
                 method=f"fewer_false_negatives(share={share})", loss__temperature=temperature
