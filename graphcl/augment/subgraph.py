@@ -68,7 +68,9 @@ class Subgraph(Augmentation):
         ends = pick(number, pick(layout.edge_index, edges, dim=1).view(-1)).view(2, -1)
 
         order = shuffled(graph, chosen.numel(), generator)
-        counts = None if layout.host_edge_ptr is None else layout.host_edge_ptr.diff()[chosen]
+        counts = None  # of edges, which only the kernel reads
+        if device.type == "cuda" and layout.host_edge_ptr is not None:
+            counts = layout.host_edge_ptr.diff()[chosen]
         keep = _grow(ptr, kept, graph, ends, counts, _travel(edges, generator), order, self.growth == "one_hop")
         keep_node = torch.ones(layout.num_nodes, dtype=torch.bool, device=device)
         return Decision(keep_node=keep_node.index_copy_(0, nodes, keep))
@@ -95,7 +97,7 @@ def _grow(
     Growth starts from each graph's first node in `order [N]`, which is sorted by graph; with `one_hop`, only neighbours
     of that node are kept. `graph [N]` is the graph of each node, and `ptr` holds the graphs' boundaries `[B + 1]` on
     the CPU. `ends [2, E]` and `travel` time `[E]` are those of the edges. Of these, graph g has counts[g], on the CPU;
-    `counts` is None if the edges are not ordered by graph.
+    `counts` is None if the edges are not ordered by graph, or not on CUDA.
     """
     # Node order[i] starts a signal at time i * gap, where gap exceeds the length of any path. So the signal of a
     # component's first node reaches the whole component first, and components are reached one after the other.
