@@ -22,12 +22,13 @@ class CpuDraws(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        if torch.Tag.nondeterministic_seeded not in func.tags:
+            return func(*args, **kwargs)
         values = tree_leaves((args, kwargs))
         generators = [each for each in values if isinstance(each, torch.Generator)]
         places = [kwargs.get("device"), *(each.device for each in values if isinstance(each, torch.Tensor))]
         on_cuda = any(place is not None and torch.device(place).type == "cuda" for place in places)
-        draws = bool(generators) or torch.Tag.nondeterministic_seeded in func.tags
-        if not (on_cuda and draws):
+        if not on_cuda:
             return func(*args, **kwargs)
         generator = generators[0] if generators else torch.cuda.default_generators[0]
         out = self._draw(generator, func, *tree_map(_to_cpu, (args, kwargs)))
