@@ -1,3 +1,4 @@
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -71,6 +72,12 @@ def saved_graphs(tmp_path):
         return str(path)
 
     return save
+
+
+@pytest.fixture
+def inline(monkeypatch):
+    """Run the cells of a sweep in a thread of this process, as a worker process takes seconds to start."""
+    monkeypatch.setattr("graphcl.sweep.run_cells.make_executor", lambda name, workers: ThreadPoolExecutor(1))
 
 
 @pytest.fixture

@@ -23,13 +23,19 @@ from tests.conftest import restored
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
-GRAPHS = functools.cache(functools.partial(synthetic, num_graphs=300))
+GRAPHS = functools.cache(functools.partial(synthetic, num_graphs=200))
+
+
+def generate(monkeypatch, graphs):
+    """Let `graphs` generate the data set "synthetic"."""
+    for module in ("graphcl.datasets.sources.names", "graphcl.datasets.synthetic"):
+        monkeypatch.setattr(f"{module}.synthetic", graphs)
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    """Generate half of the data set "synthetic" once for all examples, and use fewer folds in `svm` by default."""
-    monkeypatch.setattr("graphcl.datasets.synthetic.synthetic", GRAPHS)
+    """Generate a third of the data set "synthetic" once for all examples, and use fewer folds in `svm` by default."""
+    generate(monkeypatch, GRAPHS)
     monkeypatch.setattr("graphcl.svm", functools.partial(svm, folds=5, inner_folds=2))
 
 
@@ -71,7 +77,7 @@ def test_an_example_prints_what_it_promises(name, words, figure, count, most, ru
     if name == "search.py":
         pytest.importorskip("faiss", reason="the extra `search` is not installed")
     if name == "retrieval.py":
-        monkeypatch.setattr("graphcl.datasets.synthetic.synthetic", synthetic)  # all graphs
+        generate(monkeypatch, synthetic)  # all graphs
     monkeypatch.setattr(sys, "argv", [name, *words.split()])
     run(name, run_name="__main__")
     found = list(map(float, re.findall(r"([\d.]+) %" if figure == "gain" else figure, capsys.readouterr().out)))

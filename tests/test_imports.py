@@ -2,7 +2,6 @@
 
 import json
 import re
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from torch_geometric.data import InMemoryDataset
@@ -36,12 +35,6 @@ def edges(inputs):
     return torch.tensor([[float(graph.num_edges)] for graph in inputs.dataset])
 '''
 QUICK = ["--dataset", "own.pt", "--epochs", "1", "--seeds", "0", "--eval", "knn", "--report", "false"]
-
-
-@pytest.fixture
-def inline(monkeypatch):
-    """Run cells in a thread of this process, which has the names of the file, instead of a new process."""
-    monkeypatch.setattr("graphcl.sweep.run_cells.make_executor", lambda name, workers: ThreadPoolExecutor(1))
 
 
 @pytest.fixture(autouse=True)

@@ -65,7 +65,7 @@ def test_a_script_is_imported_and_its_sweep_is_planned(path, monkeypatch, tmp_pa
         content["main"]()
 
 
-def test_a_study_runs_its_sweep_and_takes_finished_cells(monkeypatch, tmp_path):
+def test_a_study_runs_its_sweep_and_takes_finished_cells(inline, monkeypatch, tmp_path):
     from study import Study
 
     words = ["--out", str(tmp_path), "--seeds", "1", "--epochs", "1", "--workers", "1"]

@@ -171,8 +171,8 @@ def test_hard_negatives_are_mined_among_all_graphs_also_if_a_sample_is_scored(ev
     torch.testing.assert_close(mined[0], found.h)
 
 
-def test_no_evaluator_scores_nothing(tmp_path, capsys):
-    for name, source in {"labelled": "synthetic", "bare": without_labels(tmp_path)}.items():
+def test_no_evaluator_scores_nothing(saved_graphs, tmp_path, capsys):
+    for name, source in {"labelled": saved_graphs(), "bare": without_labels(tmp_path)}.items():
         out = tmp_path / name
         run(**SMALL, dataset=source, eval="none", seeds=[0], report=False, out=str(out))
         assert "The embeddings are saved but not scored, as `eval` is none." in capsys.readouterr().out

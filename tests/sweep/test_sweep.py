@@ -46,12 +46,6 @@ def table(folder):
 
 
 @pytest.fixture
-def inline(monkeypatch):
-    """Run cells in a thread of this process, which is faster than starting a worker process."""
-    monkeypatch.setattr(module, "make_executor", lambda name, workers: ThreadPoolExecutor(1))
-
-
-@pytest.fixture
 def planned(saved_graphs):
     return plan_of(saved_graphs)
 
