@@ -1,8 +1,7 @@
 """The published fold scores, one file a data set: benchmarks/results/accuracy/SET.jsonl. Tables are written from them.
 
 A line has the recipe, the row (`trained`, or one without training), the seed, the test accuracy of each fold, and the
-commit and version of PyTorch that measured it. A row that was measured before this file has `summary`, the text of its
-cell, instead of seeds and folds.
+commit and version of PyTorch that measured it.
 """
 
 import json
@@ -54,8 +53,8 @@ class Kept:
         write_text(self.folder / f"{dataset}.jsonl", text)
 
     def scores(self, dataset: str, recipe: str, row: str = "trained") -> list[FoldScores]:
-        """Return the scores of a row, one a seed; none if its folds are not kept."""
-        found = [each for each in self.lines.get(dataset, {}).get(recipe, []) if each["row"] == row and "folds" in each]
+        """Return the scores of a row, one a seed."""
+        found = [each for each in self.lines.get(dataset, {}).get(recipe, []) if each["row"] == row]
         return [FoldScores(each["seed"], tuple(each["folds"]), (), (), len(each["folds"]), 0) for each in found]
 
     def metric(self, dataset: str, recipe: str, row: str, name: str) -> np.ndarray:
@@ -68,8 +67,5 @@ class Kept:
         return {row: scores for row in rows if row != "trained" and (scores := self.scores(dataset, recipe, row))}
 
     def text(self, dataset: str, recipe: str, row: str = "trained") -> str:
-        """Return mean ± deviation over seeds; a row without folds ends with a dagger."""
-        for line in self.lines.get(dataset, {}).get(recipe, []):
-            if line["row"] == row and "summary" in line:
-                return f"{line['summary']} †"
+        """Return mean ± deviation over seeds."""
         return plus_minus(means(self.scores(dataset, recipe, row)))

@@ -40,13 +40,10 @@ def optimism(values: np.ndarray, epochs: np.ndarray) -> list[float]:
 
 
 def tables(kept: Kept) -> dict[str, str]:
-    """Return the table of the page; a row with a dagger was measured before its folds were kept."""
+    """Return the table of the page."""
     lines = []
     for dataset in SETS:
         rows = dict.fromkeys(line["row"] for line in kept.lines["leaderboard"][dataset])
-        if "seeds x epochs" in rows:
-            lines.append([f"{dataset} †", *(kept.text("leaderboard", dataset, row).split(" †")[0] for row in rows)])
-            continue
         folds = [[each.accuracy for each in kept.scores("leaderboard", dataset, row)] for row in rows]
         honest, *others = optimism(np.array(folds).swapaxes(0, 1), np.array([*map(int, rows)]))
         size = f"{len(folds[0])} x {len(folds)}"

@@ -76,7 +76,7 @@ def gain_table(kept: Kept, sets, over: str) -> str:
         line = []
         for dataset in sets:
             if (recipe, dataset) not in tests:
-                line.append(kept.text(dataset, recipe, f"gain over {over}"))
+                line.append("-")
                 continue
             p, best = adjusted[recipe, dataset], names[recipe, dataset]
             text = gain_text(tests[recipe, dataset].mean, p)
@@ -93,7 +93,7 @@ def other_table(kept: Kept, sets) -> str:
         for dataset in sets:
             after, rows = kept.scores(dataset, recipe), kept.references(dataset, recipe)
             if not after:
-                line.append(kept.text(dataset, recipe))
+                line.append("-")
                 continue
             gain = f" ({paired_gain(after, rows[best_row(rows)]).mean:+.1f})"
             line.append(without_count(means(after)) + gain)
