@@ -96,7 +96,7 @@ def diagnose(settings: Diagnose) -> str:
     controls = [name for name in CONTROLS if not settings.quick or name != "complete"]
     found = diagnose(config, dataset, settings.rows, controls, settings.graphs, more=not settings.quick)
     folder = new_folder(settings.out, name)
-    page = markdown(found, config.eval[0], "diagnosis.svg")
+    page = markdown(found, next(iter(config.eval), ""), "diagnosis.svg")
     if found.answers is not None:
         write_text(folder / "diagnosis.svg", to_svg(_figure(found)))
     write_text(folder / "diagnosis.json", json.dumps(as_json(found, settings.model_dump()), indent=1) + "\n")

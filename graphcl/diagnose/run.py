@@ -75,7 +75,8 @@ def diagnose(
     """Score the rows under all controls and return the answers.
 
     Args:
-        config: settings of the trained row and of the evaluation; the first evaluator scores.
+        config: settings of the trained row and of the evaluation; the first evaluator scores. Without one, copies are
+            counted, and nothing is scored.
         dataset: the graphs.
         rows: rows to score, see `graphcl.references`; those without information are scored too.
         controls: controls to apply, keys of `graphcl.datasets.controls.CONTROLS`.
@@ -87,10 +88,10 @@ def diagnose(
     for name in rows:
         _ = references[name]  # raises if it is unknown, before any work
     total, device = len(dataset), setup_runtime(config)
+    if not is_scored(config, dataset):
+        return Diagnosis(dataset, total, count_copies(dataset))
     dataset = drawn(dataset, most) if _parts(config, dataset) is None else dataset
     found = Diagnosis(dataset, total, count_copies(dataset))
-    if not is_scored(config, dataset):
-        return found
     found.unchanged = tuple(name for name in controls if controlled(name, dataset) is None)
     changed: dict[str, Callable[[int], Any]] = {
         name: functools.partial(controlled, name, dataset) for name in controls if name not in found.unchanged
@@ -176,7 +177,7 @@ def _check(config: Config, dataset: GraphDataset) -> None:
     """Raise InputError if the graphs, or how they are scored, cannot be diagnosed."""
     if dataset.rows != "graphs":
         raise InputError(f"diagnose takes whole graphs, but {dataset.name} is one graph with labelled nodes.")
-    if dataset.benchmark is not None or not takes(config.eval[0], "on_test"):
+    if config.eval and (dataset.benchmark is not None or not takes(config.eval[0], "on_test")):
         known = [name for name in evaluators if takes(name, "on_test")]
         raise InputError(
             f"diagnose needs the value of every test graph, on folds or by groups: drop --split, and pass one of "

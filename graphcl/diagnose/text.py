@@ -46,8 +46,11 @@ UNCHANGED = {
 def short(found: Diagnosis) -> str:
     """Return the verdict in one or two sentences."""
     if found.answers is None:
+        dataset = found.dataset
+        if dataset.scored or dataset.groups is not None or dataset.relation is not None:
+            return "Only copies were counted, as `eval` is none."
         return (
-            f"{found.dataset.name} has neither classes nor groups: what carries a score, and whether training adds to "
+            f"{dataset.name} has neither classes nor groups: what carries a score, and whether training adds to "
             "it, cannot be answered."
         )
     what = "the classes" if _by_class(found) else "groups" if found.dataset.relation is None else "pairs"
@@ -75,7 +78,7 @@ def copies_line(found: Diagnosis) -> str:
             text += f". Without these, the best row without training scores {scores['best_without_copies']:.1f}"
             text += f" (with them {scores['best']:.1f}), and {none_label(found)} of these "
             text += f"{scores['none_without_copies']:.1f}"
-    if copies.conflicting and _by_class(found):
+    if copies.conflicting and (answers is None or _by_class(found)):
         text += f". {100 * copies.conflicting:.1f} % have a copy of another class"
         text += f", so no function of features and edges exceeds {copies.ceiling:.1f} % on all graphs"
     return f"{text}."

@@ -86,6 +86,18 @@ def test_without_classes_and_groups_only_copies_are_counted(go, tmp_path):
     assert sorted(path.name for path in (tmp_path / "found").iterdir()) == ["diagnosis.json", "diagnosis.md"]
 
 
+def test_without_an_evaluator_copies_of_all_graphs_are_counted(go, tmp_path):
+    graphs = small_graphs()
+    copy = graphs[0].clone()
+    copy.y = 1 - copy.y
+    code, (out, err) = go([*graphs, copy], "--eval", "none", "--graphs", "10", "--out", "found")
+    assert (code, err) == (0, "")
+    assert "Only copies were counted, as `eval` is none." in out
+    assert "5.4 % of the graphs have an isomorphic copy (by WL colours, with features). 5.4 % have a copy of" in out
+    assert "no function of features and edges exceeds 97.3 % on all graphs" in out
+    assert json.loads((tmp_path / "found" / "diagnosis.json").read_text())["graphs"] == 37
+
+
 def test_copies_that_differ_in_edge_attr_are_named_as_such(go):
     ring = torch.tensor([[0, 1, 2], [1, 2, 0]])
     graphs = [
