@@ -96,6 +96,8 @@ def run(settings: Transfer) -> None:
     for mode, names in MODE_SETTINGS.items():
         if mode != settings.mode and (idle := [flag(name) for name in names if name in settings.model_fields_set]):
             raise InputError(f"{', '.join(idle)}: for --mode {mode} only.")
+    if settings.mode == "probe" and settings.eval == []:
+        raise InputError("a probe scores embeddings, got `eval` none; name an evaluator, or use graphcl embed.")
     keep_freed_memory()
     transfer(settings)
 

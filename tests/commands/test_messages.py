@@ -29,6 +29,7 @@ MESSAGES = {
     ],
     "transfer": [
         (f"{PROBE} --eval ogb", "`eval` ogb does not fit own, which has no split of its own; pass"),
+        (f"{PROBE} --eval none", "a probe scores embeddings, got `eval` none; name an evaluator, or use graphcl"),
         (f"{TUNE} --eval svm", "--eval: for --mode probe only."),
         ("e.pt --dataset own.pt", "`--mode` must be given; see --help."),
         ("e.pt --dataset bare.pt --mode probe", "bare has no class labels to score embeddings by; use graphcl embed."),
