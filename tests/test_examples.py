@@ -130,7 +130,7 @@ def test_run_from_python_is_the_command(run, saved_graphs, tmp_path):
     assert run_from_python("own.yaml", **settings | {"epochs": 1}, out="c").summary["config"]["loss"]["name"] == "dcl"
     with pytest.raises(InputError, match="`epoch` is not a known key"):
         run_from_python(epoch=1)
-    found = run_from_python(**settings | {"dataset": saved_graphs(labelled=False)}, out="d")
+    found = run_from_python(**settings | {"dataset": saved_graphs(labelled=False), "eval": "instance"}, out="d")
     assert list(found.rows) == ["statistics", "untrained", "calibrated", "trained"]
     with pytest.raises(InputError, match="the graphs have no class labels, so there is no accuracy"):
         print(found.accuracy)

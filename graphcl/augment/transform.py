@@ -34,6 +34,11 @@ def as_augmentation(given: Any, argument: str = "augmentation") -> Any:
         return augmentations[given]()
     if isinstance(given, type) or (not isinstance(given, Augmentation) and given in augmentations.values()):
         raise InputTypeError(f"`{argument}` must be an augmentation; call {given.__name__}, as in {given.__name__}().")
+    if isinstance(given, BaseTransform) and not isinstance(given, Augmentation):
+        raise InputTypeError(
+            f"`{argument}` must be an augmentation of whole batches, got PyG's {type(given).__name__}; transform the "
+            "graphs before they are loaded, or write an Augmentation."
+        )
     if not callable(given):
         raise InputTypeError(f"`{argument}` must be an augmentation or the name of one, got {shown(given)}.")
     return given

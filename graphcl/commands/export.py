@@ -42,6 +42,7 @@ _TEXTS = {
     "edge_index": "source and target of each edge; both directions of an undirected edge",
     "batch": "number of each node's graph: 0, 0, 1, 1, 1, ...",
     "edge_attr": "columns of each edge",
+    "edge_weight": "weight of each edge",
 }
 """Input of an ONNX file -> its meaning."""
 
@@ -71,7 +72,7 @@ def export(settings: Export) -> str:
         encoder = NodeRows(encoder)
         del inputs["batch"]
     n, e = torch.export.Dim("nodes"), torch.export.Dim("edges")  # the file takes any number of both
-    sizes = {"x": {0: n}, "edge_index": {1: e}, "batch": {0: n}, "edge_attr": {0: e}}
+    sizes = {"x": {0: n}, "edge_index": {1: e}, "batch": {0: n}, "edge_attr": {0: e}, "edge_weight": {0: e}}
     program = torch.export.export(encoder, (), inputs, dynamic_shapes={name: sizes[name] for name in inputs})
     rows = "nodes" if nodes else "graphs"
     about = {
@@ -82,7 +83,7 @@ def export(settings: Export) -> str:
     }
     write_whole(out, lambda file: _write(program, file, list(inputs), settings.format, rows, about))
     shapes = {"x": f"N, {description.in_channels}", "edge_index": "2, E", "batch": "N"}
-    shapes["edge_attr"] = f"E, {description.edge_dim}"
+    shapes |= {"edge_attr": f"E, {description.edge_dim}", "edge_weight": "E"}
     kinds = [f"{name} [{shapes[name]}] {str(each.dtype).removeprefix('torch.')}" for name, each in inputs.items()]
     return (
         f"inputs {', '.join(kinds)}; output h [{'N' if nodes else 'graphs'}, {description.out_channels}]; "
@@ -107,6 +108,8 @@ def example_inputs(encoder: nn.Module, description: EncoderDescription) -> dict[
     }
     if description.edge_dim and accepts(encoder, "edge_attr"):
         inputs["edge_attr"] = torch.zeros(11, description.edge_dim, dtype=kind)
+    if description.edge_weight:
+        inputs["edge_weight"] = torch.ones(11)
     return inputs
 
 
@@ -131,7 +134,9 @@ def described(model: Any, rows: str, about: dict[str, str]) -> Any:
     import onnx
 
     texts = _TEXTS | {"x": about["x"], "h": f"embeddings of the {rows}"}
-    axes = {"x": "nodes", "batch": "nodes", "edge_index": "edges", "edge_attr": "edges", "h": rows}
+    axes = {"x": "nodes", "batch": "nodes", "h": rows} | dict.fromkeys(
+        ("edge_index", "edge_attr", "edge_weight"), "edges"
+    )
     named: dict[str, str] = {}
     for value in (*model.graph.input, *model.graph.output):
         value.doc_string = texts[value.name]

@@ -115,7 +115,7 @@ def _resolved(config: Config) -> dict[str, Any]:
         usual["eval"] = [usual_evaluator("groups")]
     if config.init is not None and encoder.get("name") == "auto":
         described = read_saved(config.init)[0].encoder
-        encoder |= {"name": described.name, **(described.arguments or {})}
+        encoder = {**(described.arguments or {}), **encoder, "name": described.name}
     if encoder.get("name") == "auto":
         molecules = (ogb and config.dataset != "ogbg-ppa") or is_molecules(config.dataset)
         categories = molecules and config.features in ("auto", "labels")

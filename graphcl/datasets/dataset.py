@@ -16,7 +16,7 @@ from torch_geometric.data import Batch, Data, InMemoryDataset
 
 from graphcl.datasets.invalid import Invalid
 from graphcl.datasets.relation import Relation
-from graphcl.errors import InputError, one_line
+from graphcl.errors import InputError, one_line, warn
 from graphcl.graphs.columns import Scale, column_scale, standardise
 from graphcl.graphs.compact import Compact
 
@@ -139,15 +139,24 @@ class GraphDataset(InMemoryDataset):
             found = own[rows.start : rows.stop].numpy() if one_each else np.empty(0)
             if len(found) == n:  # without a list of as many objects
                 return found
-        values = own.tolist() if isinstance(own, Tensor) and own.dim() == 1 else own
+        values = own.tolist() if isinstance(own, Tensor) else own
         if isinstance(values, list):
-            values = [each.item() if isinstance(each, np.integer) else each for each in values]
+            values = [_id(each) for each in values]
             values = values if self._indices is None else [values[i] for i in self.indices()]
         if not isinstance(values, list) or len(values) != n or not all(isinstance(each, int | str) for each in values):
+            if own is not None:
+                warn(
+                    f"`id` of {self.name} is not one whole number or string for each graph; positions are used instead."
+                )
             return np.arange(n)
         if all(isinstance(each, int) and abs(each) < 2**63 for each in values):
             return np.array(values, np.int64)
         return np.array([str(each) for each in values], object)
+
+    @property
+    def has_edge_weight(self) -> bool:
+        """Whether the graphs have weights of edges, as the first one has."""
+        return self[0].get("edge_weight") is not None
 
     @property
     def components(self) -> Tensor | None:
@@ -301,3 +310,10 @@ def class_labels(
 def is_whole(y: Tensor) -> Tensor:
     """Return a mask of the whole numbers in `y`: integers, and floats without a fraction, below 2^53."""
     return (y.abs() < 2**53) & (y == y.trunc()) if y.is_floating_point() else torch.ones_like(y, dtype=torch.bool)
+
+
+def _id(value: Any) -> Any:
+    """Return an id as it is, a list of one as its entry, and a whole float, if float32 can hold it, as an integer."""
+    value = value[0] if isinstance(value, list) and len(value) == 1 else value
+    value = value.item() if isinstance(value, np.generic) else value
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**24 else value

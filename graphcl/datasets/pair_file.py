@@ -57,11 +57,14 @@ def read_pairs(path: Path) -> dict[str, list[str]]:
             columns = parquet.read_table(path).to_pydict()
             return {key: ["" if each is None else str(each) for each in values] for key, values in columns.items()}
         with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ",", strict=True))
+            reader = csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ",", strict=True)
+            rows, names = list(reader), list(reader.fieldnames or [])
     except (OSError, UnicodeError, csv.Error, ValueError) as error:
         raise InputError(f"cannot read the pairs in {str(path)!r}: {reason(error)}.") from None
     if not rows:
         raise InputError(f"{path} lists no pair; write a header `query,target` and one pair per line.")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise InputError(f"{path} has {names.count(twice[0])} columns {twice[0]!r}; keep one of them.")
     for number, row in enumerate(rows):
         if None in row or None in row.values():
             raise InputError(f"{path}: pair {number} has another number of cells than the header; correct the line.")

@@ -198,9 +198,12 @@ def _columns(pairs: Sequence[Sequence[Any]], what: str) -> dict[str, list[Any]]:
 
 
 def _numbers(ids: Sequence[Any]) -> dict[Any, int]:
-    """Return the index of each id, and of strings also of each index; -1 for an id that several graphs have."""
-    texts = all(isinstance(each, str) for each in ids)
-    found: dict[Any, int] = {number: number for number in range(len(ids) if texts else 0)}
+    """Return the index of each id; -1 for an id that several graphs have.
+
+    Beside strings, each index is known too, unless a string has its digits.
+    """
+    texts, digits = all(isinstance(each, str) for each in ids), {*map(str, ids)}
+    found: dict[Any, int] = {number: number for number in range(len(ids)) if texts and str(number) not in digits}
     for number, each in enumerate(ids):
         key = _key(each)
         found[key] = -1 if key in found else number

@@ -17,7 +17,7 @@ from graphcl.augment import Augmentation, two_views
 from graphcl.config import TRAINING, Config, build_augmentation
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.relation import Relation, relation_of_groups
-from graphcl.errors import InputError, warn
+from graphcl.errors import InputError, reason, warn
 from graphcl.experiment.encoder_input import contrasts_nodes
 from graphcl.experiment.parts import places, training_graphs, training_rows
 from graphcl.graphs.columns import Scale, warn_of_scales
@@ -110,7 +110,13 @@ def make_model(
         initial, _ = read_encoder(config.init, encoder=encoder)
         if isinstance(model.encoder, Tower) != isinstance(initial, Tower):  # only one has a projector
             module, initial = (each.encoder if isinstance(each, Tower) else each for each in (module, initial))
-        module.load_state_dict(initial.state_dict())
+        try:
+            module.load_state_dict(initial.state_dict())
+        except RuntimeError as error:
+            raise InputError(
+                f"the weights of `init` {config.init} do not fit the settings of the encoder ({reason(error)}); leave "
+                "these settings out, or `init`."
+            ) from None
     return model
 
 
@@ -385,6 +391,7 @@ def _describe(
         in_channels=dataset.num_features,
         out_channels=model.width,
         edge_dim=(dataset.num_edge_features or None) if accepts(module, "edge_attr") else None,
+        edge_weight=dataset.has_edge_weight if accepts(module, "edge_weight") else None,
         dataset=dataset.name,
         features=cast(Any, dataset.features),  # a `str` in `dataset`, a `Literal` in the description
         max_degree=config.max_degree,

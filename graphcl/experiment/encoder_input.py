@@ -14,7 +14,7 @@ from graphcl.datasets.molecules.table import is_molecules
 from graphcl.datasets.pair_file import with_pairs
 from graphcl.datasets.settings import Features
 from graphcl.datasets.sources import as_path
-from graphcl.errors import InputError
+from graphcl.errors import InputError, warn
 from graphcl.models.interface import takes_categories, takes_numbers
 from graphcl.models.saved import EncoderDescription, read_saved
 from graphcl.registry import methods
@@ -54,6 +54,8 @@ def load_with_pairs(
         sets = [load_dataset(each, **given) for each in sources]
     else:
         description, keys = read_saved(init)[0], ("data_root", "mirror", *TABLE)
+        if (features := given.get("features", "auto")) not in ("auto", description.features):
+            raise InputError(f"`features` is {description.features} in `init` {init}, got {features}; leave it out.")
         sets = [load_for(description, each, **{key: given[key] for key in keys}) for each in sources]
     return sets[0] if pairs is None else with_pairs(sets[0], pairs, *sets[1:])
 
@@ -112,4 +114,7 @@ def load_for(
             f"{given.name} has {columns or 'no'} columns of `edge_attr`; {trained} {description.edge_dim}, which it "
             "requires."
         )
+    if description.edge_weight is not None and description.edge_weight != (has := dataset.has_edge_weight):
+        found = "has weights of edges" if has else "has no `edge_weight`, so each edge counts as 1"
+        warn(f"{given.name} {found}, but the encoder was trained {'without' if has else 'with'} weights.")
     return dataset.standardised(description.scales) if description.scales and not dataset.scales else dataset

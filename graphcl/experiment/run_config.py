@@ -142,4 +142,7 @@ def _without_labels(config: Config, dataset: GraphDataset) -> dict[str, Any]:
     one = {} if "seeds" in config.model_fields_set else {"seeds": [0]}
     if dataset.rows == "nodes" or not config.eval:
         return one
+    if "eval" in config.model_fields_set and (wrong := [name for name in config.eval if not is_by_copies(name)]):
+        fitting = usual("copies")
+        raise InputError(f"`eval` {wrong[0]} does not fit {dataset.name}, which has no classes; pass --eval {fitting}.")
     return {**one, "eval": [usual("copies")], "evaluation": Evaluation(sample=config.evaluation.sample)}

@@ -34,8 +34,11 @@ class NodeRows(nn.Module):
         super().__init__()
         self.encoder: Any = encoder
 
-    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None, edge_weight: Tensor | None = None
+    ) -> Tensor:
         """Return the rows `[N, H]` of the nodes."""
-        more = {} if edge_attr is None else {"edge_attr": edge_attr}
+        given = {"edge_attr": edge_attr, "edge_weight": edge_weight}
+        more = {name: each for name, each in given.items() if each is not None}
         rows: Tensor = self.encoder.with_nodes(x, edge_index, **more)[1]
         return rows

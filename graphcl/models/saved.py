@@ -64,6 +64,7 @@ class EncoderDescription(BaseModel, frozen=True, extra="forbid", strict=True):
         in_channels: F, number of node feature columns.
         out_channels: H, width of the embeddings.
         edge_dim: number of edge attribute columns; None if the encoder uses none.
+        edge_weight: whether the graphs of its training had weights of edges; None if the encoder uses none.
         dataset: name of the data set used for training.
         features: kind of node features of the data set, see `graphcl.load_dataset`.
         max_degree: degrees of `max_degree` or more share one column.
@@ -79,6 +80,7 @@ class EncoderDescription(BaseModel, frozen=True, extra="forbid", strict=True):
     in_channels: Count
     out_channels: Count
     edge_dim: Count | None
+    edge_weight: bool | None = None
     dataset: Name
     features: Literal["labels", "constant", "degree", "labels+degree"]
     max_degree: Count
@@ -101,6 +103,7 @@ class EncoderDescription(BaseModel, frozen=True, extra="forbid", strict=True):
             in_channels=dataset.num_features,
             out_channels=int(encoder.out_channels),  # type: ignore[arg-type]
             edge_dim=(dataset.num_edge_features or None) if accepts(encoder, "edge_attr") else None,
+            edge_weight=dataset.has_edge_weight if accepts(encoder, "edge_weight") else None,
             dataset=dataset.name,
             features=dataset.features,
             max_degree=max(degrees - 1, 1),

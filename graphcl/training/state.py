@@ -55,6 +55,8 @@ class Training:
         self.method, self.loader, self.settings, self._generator = method, loader, settings, generator
         _set_micro_batch(method, settings.micro_batch)
         self._parameters = [each for each in method.parameters() if each.requires_grad]
+        if not self._parameters:
+            raise InputError("all parameters of the method are frozen; let some of them require gradients.")
         self._device = self._parameters[0].device
         self._optimiser = make_optimizer(settings, self._parameters)
         self._total_steps = _total_steps(settings, loader)

@@ -4,12 +4,15 @@ import pytest
 import torch
 from torch_geometric.data import Batch, Data
 
+from graphcl import GraphCL
 from graphcl.commands.export import main
+from graphcl.errors import InputWarning
 from graphcl.models.interface import make_encoder
 from graphcl.models.nodes import NodeModel
 from graphcl.models.saved import EncoderDescription, save_encoder
 from graphcl.training.loop import embed
 from graphcl.version import __version__
+from tests.conftest import small_graphs
 
 ENCODERS = [("molecule_gine", {"readout": "max"}, False), ("gat", {"readout": "sum"}, False),
             ("node_gcn", {"norm": "batch_norm", "out_channels": 8}, True)]  # fmt: skip
@@ -64,3 +67,22 @@ def test_the_file_gives_the_encoders_embeddings(form, name, arguments, nodes, tm
         else:
             found = torch.from_numpy(session.run(["h"], {key: each.numpy() for key, each in inputs.items()})[0])
         torch.testing.assert_close(found, h, rtol=1e-4, atol=1e-4)
+
+
+def test_weights_of_edges_are_an_input_after_training_with_them(tmp_path, capsys):
+    dataset = small_graphs(12)
+    for graph in dataset:
+        graph.edge_weight = torch.rand(graph.num_edges, generator=torch.Generator().manual_seed(0)) * 3
+    fitted = GraphCL(epochs=0).fit(dataset)
+    fitted.save(tmp_path / "encoder.pt")
+    assert main([str(tmp_path), "--format", "pt2"]) == 0
+    assert "edge_weight [E] float32" in capsys.readouterr().out
+    batch = Batch.from_data_list(dataset[3:7])
+    inputs = {key: batch[key] for key in ("x", "edge_index", "batch", "edge_weight")}
+    found = torch.export.load(str(tmp_path / "encoder.pt2")).module()(**inputs).detach()
+    torch.testing.assert_close(found, torch.from_numpy(fitted.transform(dataset[3:7])), rtol=1e-4, atol=1e-4)
+    with pytest.warns(InputWarning, match="own has no `edge_weight`, so each edge counts as 1, but the encoder was"):
+        without = fitted.transform(small_graphs(12)[3:7])
+    assert not torch.allclose(found, torch.from_numpy(without), rtol=1e-2)
+    with pytest.warns(InputWarning, match="own has weights of edges, but the encoder was trained without weights"):
+        GraphCL(epochs=0).fit(small_graphs(12)).transform(dataset)

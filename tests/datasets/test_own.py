@@ -14,7 +14,7 @@ from torch_geometric.transforms import ToUndirected
 from graphcl import errors
 from graphcl.datasets import load_dataset, write_on_disk
 from graphcl.datasets.disk import pieces
-from graphcl.errors import InputError, InputTypeError
+from graphcl.errors import InputError, InputTypeError, InputWarning
 from tests.conftest import small_graphs
 from tests.datasets.conftest import write_folder
 from tests.datasets.graphs import Saved, Trap, one_line
@@ -286,6 +286,20 @@ def test_folder_of_files(tmp_path, refused):
     assert [each.num_nodes for each in dataset] == [3, 4, 2, 5]
     InMemoryDataset.save(graphs, str(tmp_path / "d.pt"))
     refused(tmp_path, "d.pt' must hold one `Data` or a list; name the file if it is a data set.")
+
+
+def test_ids_that_are_whole_numbers_or_one_entry_are_used_and_others_are_named():
+    graphs = small_graphs(3)
+    for form in (float, lambda each: torch.tensor([[each]]), lambda each: [each], np.int32):
+        for number, graph in enumerate(graphs):
+            graph.id = form(1002 - number)
+        assert load_dataset(graphs).ids.tolist() == [1002, 1001, 1000]
+    for form in (lambda each: each + 0.5, lambda each: 2.0**24 + each, lambda each: [each, each]):
+        for number, graph in enumerate(graphs):
+            graph.id = form(number)
+        errors._SHOWN.clear()
+        with pytest.warns(InputWarning, match="`id` of own is not one whole number or string for each graph"):
+            assert load_dataset(graphs).ids.tolist() == [0, 1, 2]
 
 
 def test_other_ids_groups_and_classes_are_other_data(tmp_path):

@@ -23,6 +23,7 @@ from graphcl.experiment.run_config import run
 from graphcl.experiment.scoring import calibrated
 from graphcl.models.towers import Tower
 from graphcl.sweep import make_plan, sweep
+from tests.conftest import small_graphs
 from tests.datasets.graphs import one_line
 from tests.experiment.test_resume import Killed, after_epoch, killed_in_a_line
 
@@ -202,6 +203,33 @@ def test_initial_weights_are_those_of_the_file(tmp_path):
     assert all(torch.allclose(before[name], again.model_.encoder.state_dict()[name], atol=1e-6) for name in weights)
 
 
+def test_settings_beside_initial_weights_are_kept_or_refused(saved_graphs, tmp_path):
+    common = {"dataset": saved_graphs(), "eval": "none", "seeds": [0], "batch_size": 8, "report": False, "epochs": 1}
+    first = run(make_config({**common, "encoder": {"name": "gin", "num_layers": 2}, "out": str(tmp_path / "first")}))
+    common["init"] = str(first.folder)
+    found = run(make_config({**common, "encoder": {"name": "auto", "readout": "mean"}, "out": str(tmp_path / "mean")}))
+    encoder = found.summary["config"]["encoder"]
+    assert (encoder["name"], encoder["num_layers"], encoder["readout"]) == ("gin", 2, "mean")
+    for settings, line in (
+        ({"encoder": {"name": "auto", "num_layers": 3}}, "do not fit the settings of the encoder"),
+        ({"encoder": "gcn"}, "do not fit the settings of the encoder"),
+        ({"features": "degree"}, "`features` is labels in `init`"),
+    ):
+        one_line(lambda settings=settings: run(make_config({**common, **settings, "out": str(tmp_path / "no")})), line)
+
+
+def test_an_integer_is_no_index_where_a_string_has_its_digits(tmp_path):
+    graphs = small_graphs(4)
+    for number, graph in enumerate(graphs):
+        graph.id = str(3 - number)
+    dataset = load_dataset(graphs)
+    assert with_pairs(dataset, [("3", "0"), ("2", "1")]).relation.query.tolist() == [0, 1]
+    one_line(lambda: with_pairs(dataset, [(3, 0), (2, 1)]), "no graph has the id 3 of `query` in pair 0")
+    for graph in graphs:
+        graph.id = f"graph {graph.id}"
+    assert with_pairs(load_dataset(graphs), [(3, 0), (2, 1)]).relation.query.tolist() == [3, 2]
+
+
 def test_a_kept_projector_makes_the_embeddings_and_is_saved(tmp_path):
     graphs = synthetic_pairs(num_groups=12)
     common = {"positives": "group", "epochs": 1, "batch_size": 8, "lr": 1e-12}
@@ -287,6 +315,7 @@ def test_a_table_of_pairs_is_read_strictly(tmp_path):
         ("", "lists no pair; write a header `query,target`"),
         ("query,target\na\n", "pair 0 has another number of cells than the header"),
         ("query,target\na,b,c\n", "pair 0 has another number of cells than the header"),
+        ("query,target,target\na,b,c\n", "has 2 columns 'target'; keep one of them."),
     ):
         file.write_text(text)
         one_line(lambda: read_pairs(file), line)

@@ -11,6 +11,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch_geometric.data import Batch, Data
 from torch_geometric.loader import DataLoader
+from torch_geometric.transforms import ToUndirected
 
 from graphcl import (
     BYOL,
@@ -212,6 +213,8 @@ for name, value, line in [
     ("generator", 3, r"`generator` must be of type Generator, got 3\."),
     ("callbacks", [3], r"`callbacks.0` must be a function, got 3\."),
     ("view", random4, r"`second` must be an augmentation; call random4, as in random4\(\)\."),
+    ("view", ToUndirected(), r"`second` must be an augmentation of whole batches, got PyG's ToUndirected; transform"),
+    ("model", make_model().requires_grad_(False), "all parameters of the method are frozen; let some of them"),
     ("momentum", 0.9, r"`train` has no argument `momentum`; .*choose from: "),
 ]:
     REFUSED[f"{name}={value}"] = (functools.partial(run, graphs(40), **{name: value}), f"^{line}")
