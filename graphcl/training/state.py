@@ -184,6 +184,8 @@ class Training:
     def _backward(self, loss: Tensor) -> bool:
         """Compute the gradient and clip it; return False to skip the step."""
         self._optimiser.zero_grad(set_to_none=True)
+        if not loss.requires_grad:
+            raise InputError("the loss has no gradient; compute it from the projections, without .detach().")
         loss.backward()
         if self.settings.clip_norm is None and not self._skips:
             return True
