@@ -85,9 +85,9 @@ class Study:
         """Return the data sets of the study, or those of `--sets`."""
         return [name for name in names if self.given.sets is None or name in self.given.sets]
 
-    def seeds(self, dataset: str) -> list[int]:
-        """Return the seeds of a data set: those of a published row, or fewer with `--seeds`."""
-        return list(range(min(self.given.seeds, num_seeds(dataset))))
+    def seeds(self, dataset: str, most: int | None = None) -> list[int]:
+        """Return the seeds of a data set: `most`, by default those of a published row, or fewer with `--seeds`."""
+        return list(range(min(self.given.seeds, most or num_seeds(dataset))))
 
     def run(self, part: str, axes: dict, **settings) -> Cells:
         """Run what is missing of a sweep and return its cells."""

@@ -109,7 +109,7 @@ def main():
             "loss": ["infonce"],
             "loss.temperature": list(TEMPERATURES),
         }
-        seeds = list(range(min(study.given.seeds, SEEDS[dataset])))
+        seeds = study.seeds(dataset, SEEDS[dataset])
         cells = study.run(dataset, axes, diagnostics=True, seeds=seeds, **protocol(dataset))
         rows = {
             f"{share:.0%}, {temperature}": cells.scored(
