@@ -13,10 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
-from graphcl.augment import Augmentation, two_views
+from graphcl.augment import Augmentation
 from graphcl.config import TRAINING, Config, build_augmentation
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.relation import Relation, relation_of_groups
+from graphcl.distributed.batchnorm import synchronise
 from graphcl.errors import InputError, reason, warn
 from graphcl.experiment.encoder_input import contrasts_nodes
 from graphcl.experiment.parts import places, training_graphs, training_rows
@@ -27,7 +28,6 @@ from graphcl.loaders.neighbours import NeighbourLoader
 from graphcl.loaders.order import WHOLE, EpochBatches, Shard, check_shard
 from graphcl.loaders.pairs import EpochPairs, segments
 from graphcl.losses import Loss
-from graphcl.losses.engine.checks import NonFiniteInputError
 from graphcl.methods import Method
 from graphcl.methods.method import explain_single_row
 from graphcl.models.contrastive import ContrastiveModel
@@ -38,7 +38,10 @@ from graphcl.models.towers import Tower, TwoTowers
 from graphcl.registry import encoders, losses, methods
 from graphcl.system.memory import total_memory
 from graphcl.system.optional import import_neighbor_loader
+from graphcl.training.captured import check_capture
 from graphcl.training.randomness import seeded
+from graphcl.training.settings import TrainingSettings
+from graphcl.training.state import NonFiniteLossError, Training
 
 _BYTES_PER_WEIGHT = 16
 """In float32: the weight, its gradient and Adam's two moments."""
@@ -303,7 +306,7 @@ def pairs_of(config: Config, dataset: Any) -> Relation | None:
 
 
 def try_settings(config: Config, dataset: GraphDataset, encoder: OwnEncoder | None = None, ranks: int = 1) -> None:
-    """Compute the loss of two graphs by another model, to detect incompatible settings before a run writes any file.
+    """Run one training step on two graphs with another model, to detect incompatible settings before a file is written.
 
     Training starts later, in `graphcl.training.loop.train`; nothing computed here is used by it.
     The `encoder` is that of `make_model`; `ranks` is the number of processes that train together.
@@ -317,12 +320,17 @@ def try_settings(config: Config, dataset: GraphDataset, encoder: OwnEncoder | No
         batch = batch, Batch.from_data_list(dataset.targets.sample())
     generator = torch.Generator().manual_seed(0)
     method = make_method(config, dataset, make_model(config, dataset, encoder=encoder))
-    views = two_views(batch, *method.augmentations(*make_augmentations(config)), generator)
-    dataset.check_views(*views)
-    with torch.no_grad(), explain_single_row():
+    settings = TrainingSettings.of({**config.training(), "capture": False, "non_finite": "stop"})
+    if config.capture:
+        check_capture(method, settings, pick_device(config.device))
+    of_ranks = synchronise(method) if config.sync_batchnorm else method
+    training = Training(of_ranks, [batch], *make_augmentations(config), generator, settings)
+    with seeded(0), explain_single_row():
         try:
-            method(*views, ids=torch.arange(views[0].num_graphs), generator=generator)
-        except NonFiniteInputError:
+            for view1, view2, _ in training.views():
+                dataset.check_views(view1, view2)
+                training.step(view1, view2, torch.arange(view1.num_graphs))
+        except NonFiniteLossError:
             raise InputError(
                 f"the untrained encoder gives NaN or infinity; look for them in the features of {dataset.name}."
             ) from None

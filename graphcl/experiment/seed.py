@@ -148,7 +148,7 @@ def _hard_negatives(
         if not config.hard_negatives or epoch.epoch % config.mine_every:
             return
         sampler = batches.batch_sampler
-        rows, _ = embed(model, whole)
+        rows = embed(model, whole)[0][: dataset.num_rows]  # without augmented copies
         queries, targets = rows[: len(dataset)], rows[len(dataset) :] if dataset.targets is not None else rows
         count, margin = config.hard_negatives, config.mine_margin
         sampler.relation = mine_hard_negatives(
