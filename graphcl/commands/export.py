@@ -58,6 +58,7 @@ def export(settings: Export) -> str:
     from graphcl.experiment.encoder_input import contrasts_nodes
     from graphcl.models.nodes import NodeRows
     from graphcl.models.saved import installed_encoders, load_encoder
+    from graphcl.sparse.encoder import WLSparse
 
     if settings.format == "onnx":
         for package in ("onnxscript", "onnx"):  # torch writes ONNX files with onnxscript
@@ -67,6 +68,8 @@ def export(settings: Export) -> str:
     name = settings.encoder if settings.encoder in installed_encoders() else folder / "encoder"
     out = new_file(settings.out or f"{name}.{settings.format}")
     encoder, description = load_encoder(settings.encoder, settings.seed)
+    if isinstance(encoder, WLSparse):
+        raise InputError(f"encoder {description.encoder.name} cannot be exported, as its rows are sparse; use embed.")
     inputs = example_inputs(encoder, description)
     if nodes := contrasts_nodes(description.settings):
         encoder = NodeRows(encoder)
