@@ -188,6 +188,7 @@ evaluators = Registry(
     group="graphcl.evaluators",
     needs="labels",
     rows="graphs nodes",
+    forms="dense",
     task="predict",
     usual="",
     chooses="C",

@@ -15,6 +15,7 @@ from graphcl.cli.help import similar_options
 from graphcl.config import Config, make_config
 from graphcl.config.settings import Evaluation, Seeds
 from graphcl.datasets.settings import Names
+from graphcl.errors import warn
 from graphcl.system.files import write_text
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ def _validate(values: dict[str, Any], own: Sequence[str]) -> Diagnose:
     mine = COMMAND.model_validate({key: values.pop(key) for key in OWN if key in values})
     config = make_config(values, [name for name in own if name.split(".")[0] not in OWN])
     extra = {key: getattr(mine, key) for key in OWN}
-    return Diagnose.model_construct(config.model_fields_set, **{**dict(config), **extra})
+    fields_set = config.model_fields_set | (mine.model_fields_set & set(OWN))
+    return Diagnose.model_construct(fields_set, **{**dict(config), **extra})
 
 
 COMMAND = Command(
@@ -77,6 +79,7 @@ def diagnose(settings: Diagnose) -> str:
         InputError: the folder exists, or the graphs cannot be loaded or scored.
     """
     from graphcl.datasets.controls import CONTROLS  # imported here, as help texts need no torch
+    from graphcl.diagnose.answers import AS_IS
     from graphcl.diagnose.run import diagnose
     from graphcl.diagnose.text import as_json, markdown
     from graphcl.experiment.build import try_settings
@@ -95,6 +98,8 @@ def diagnose(settings: Diagnose) -> str:
     config = with_usable_evaluation(config, dataset)
     controls = [name for name in CONTROLS if not settings.quick or name != "complete"]
     found = diagnose(config, dataset, settings.rows, controls, settings.graphs, more=not settings.quick)
+    if "rows" in settings.model_fields_set and (unused := set(settings.rows) - set(found.table.get(AS_IS, {}))):
+        warn(f"`rows` {', '.join(sorted(unused))} left out, as they do not fit the data or `eval`.")
     folder = new_folder(settings.out, name)
     page = markdown(found, next(iter(config.eval), ""), "diagnosis.svg")
     if found.answers is not None:

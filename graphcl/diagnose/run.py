@@ -28,7 +28,7 @@ from graphcl.experiment.parts import grouped_parts
 from graphcl.experiment.scoring import EMBED_BATCH, calibrated, is_scored, offered, score
 from graphcl.experiment.seed import run_seed, trained_by
 from graphcl.loaders.loader import make_loader
-from graphcl.references.rows import Inputs, is_scored_by, is_trained
+from graphcl.references.rows import Inputs, has_form_for, is_scored_by, is_trained
 from graphcl.registry import evaluators, references
 
 ENCODERS = ("untrained", "calibrated", "trained")
@@ -149,6 +149,8 @@ def score_rows(
             other = functools.partial(trained_by, config=config, dataset=dataset, seed=seed, device=device)
             inputs = dataclasses.replace(inputs, trained=h, train_other=other)
         row: Any = references[name](inputs)
+        if not has_form_for(evaluator, row):
+            continue
         if isinstance(row, Kernel) and parts is None:  # an SVM is fitted for each setting
             row = dataclasses.replace(row, settings=row.settings[:: 2 if len(row.settings) > 2 else 1])
         tested: list[tuple[np.ndarray, np.ndarray]] = []
@@ -177,11 +179,13 @@ def _check(config: Config, dataset: GraphDataset) -> None:
     """Raise InputError if the graphs, or how they are scored, cannot be diagnosed."""
     if dataset.rows != "graphs":
         raise InputError(f"diagnose takes whole graphs, but {dataset.name} is one graph with labelled nodes.")
-    if config.eval and (dataset.benchmark is not None or not takes(config.eval[0], "on_test")):
-        known = [name for name in evaluators if takes(name, "on_test")]
+    if config.eval and dataset.benchmark is not None:
+        raise InputError(f"diagnose scores on folds or by groups, but {dataset.name} has a split of its own; drop it.")
+    if config.eval and not takes(config.eval[0], "on_test"):
+        fitting = " or ".join(name for name in evaluators if takes(name, "on_test"))
         raise InputError(
-            f"diagnose needs the value of every test graph, on folds or by groups: drop --split, and pass one of "
-            f"{', '.join(known)} as --eval."
+            f"diagnose needs the value of every test graph, which `eval` {config.eval[0]} does not give; pass --eval "
+            f"{fitting}."
         )
 
 

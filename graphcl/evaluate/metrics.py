@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
+from torch import Tensor
 
 from graphcl.errors import InputError
 from graphcl.evaluate.scores import LOWER, METRICS
@@ -52,3 +53,16 @@ def task_mean(name: str, truth: np.ndarray, predicted: np.ndarray) -> float:
         needed = "both classes" if name in ("rocauc", "ap") else "a label"
         raise InputError(f"{METRICS[name]} is undefined: no task has {needed} among these {len(truth)} graphs.")
     return float(np.mean(found)) * (1 if name in LOWER else 100)
+
+
+def check_metric(name: str, y: Tensor, split: Mapping[str, Tensor]) -> None:
+    """Raise InputError if a metric is undefined on the validation or the test part, as no task has the labels for it.
+
+    Args:
+        name: see `task_mean`.
+        y: labels `[n, tasks]`; NaN marks a missing label.
+        split: indices of the graphs in the parts.
+    """
+    for part in ("valid", "test"):
+        truth = y[split[part]].numpy()
+        task_mean(name, truth, np.zeros_like(truth))

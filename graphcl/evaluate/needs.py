@@ -4,6 +4,7 @@
 |------------|-----------------------------------------------------------------------------|----------------------|
 | `needs`    | what rows are scored by, see `NEEDS`; "a or b" takes a where the data has it | `labels`            |
 | `rows`     | kinds of rows: `graphs`, `nodes` or both                                    | `graphs nodes`       |
+| `forms`    | forms of rows that it scores: `dense`, `sparse` (of SciPy), `kernel`        | `dense`              |
 | `task`     | `predict`, `search` or `copies`; some reference rows belong to one task     | `predict`            |
 | `usual`    | the need, or kind of rows, whose usual evaluator it is                      | none                 |
 | `chooses`  | what the inner folds or the validation part choose                          | `C`                  |

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -20,7 +19,7 @@ from torch.nn import functional
 from graphcl.datasets.dataset import Benchmark, GraphDataset
 from graphcl.errors import InputError
 from graphcl.evaluate import LOWER, FoldScores
-from graphcl.evaluate.metrics import task_mean
+from graphcl.evaluate.metrics import check_metric, task_mean
 from graphcl.evaluate.on_split import PARTS
 from graphcl.loaders.loader import make_loader
 from graphcl.models.contrastive import ContrastiveModel
@@ -59,9 +58,7 @@ def benchmark_of(dataset: GraphDataset) -> Benchmark:
 def check_labels(dataset: GraphDataset) -> None:
     """Raise InputError if `benchmark_of` does, or if the metric is undefined on the validation or test part."""
     benchmark = benchmark_of(dataset)
-    for part in ("valid", "test"):
-        targets = dataset.y[benchmark.split[part]].numpy()
-        task_mean(benchmark.eval_metric, targets, np.zeros_like(targets))
+    check_metric(benchmark.eval_metric, dataset.y, benchmark.split)
 
 
 def supervised_loss(out: Tensor, y: Tensor, metric: str) -> Tensor:

@@ -136,9 +136,14 @@ def _completed(config: Config, dataset: GraphDataset, ranks: Ranks) -> Config:
 
 
 def _without_labels(config: Config, dataset: GraphDataset) -> dict[str, Any]:
-    """Return the settings to update without labels and groups: one seed by default; of graphs, scores by copies."""
-    if dataset.scored or dataset.groups is not None:
+    """Return the settings to update without labels: none with groups, else one seed by default, and scores by copies.
+
+    Groups are scored only on request, as only their training part is then trained on.
+    """
+    if dataset.scored:
         return {}
+    if dataset.groups is not None:
+        return {} if "eval" in config.model_fields_set else {"eval": []}
     one = {} if "seeds" in config.model_fields_set else {"seeds": [0]}
     if dataset.rows == "nodes" or not config.eval:
         return one

@@ -18,6 +18,7 @@ from graphcl.datasets.dataset import GraphDataset
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores, Kernel, usable_folds
 from graphcl.evaluate.folds import OnTest
+from graphcl.evaluate.metrics import check_metric
 from graphcl.evaluate.needs import is_by_copies, need_of, takes, usual
 from graphcl.experiment.build import make_model, restricted
 from graphcl.experiment.context import Context, Scores
@@ -28,8 +29,8 @@ from graphcl.loaders.order import EpochBatches
 from graphcl.models.calibrate import calibrate
 from graphcl.models.contrastive import ContrastiveModel, Role
 from graphcl.models.towers import TwoTowers
-from graphcl.references.rows import Inputs, Row, compute_rows, is_scored_by, row_labels
-from graphcl.registry import evaluators
+from graphcl.references.rows import Inputs, Row, compute_rows, has_form_for, is_scored_by, row_labels
+from graphcl.registry import encoders, evaluators
 from graphcl.sparse.rows import SparseRows
 from graphcl.training.epoch import Epoch
 from graphcl.training.loop import embed
@@ -147,7 +148,8 @@ def score_rows(config: Config, dataset: GraphDataset, rows: Mapping[str, Row], s
     pairs = []
     for name, (row, h) in itertools.product(found, rows.items()):
         copied = isinstance(h, Tensor) and len(h) > dataset.num_rows
-        if is_scored_by(row, evaluators.fact(name, "task")) and (copied or not is_by_copies(name)):
+        fits = is_scored_by(row, evaluators.fact(name, "task")) and has_form_for(name, h)
+        if fits and (copied or not is_by_copies(name)):
             pairs.append((name, row, h))
     forecast = _Forecast(context, sum(_num_folds(config, name) for name, _, _ in pairs))
     for name, row, h in pairs:
@@ -265,6 +267,22 @@ def is_scored(config: Config, dataset: GraphDataset) -> bool:
     return dataset.scored or any(need_of(name, dataset.rows, offered(dataset)) for name in config.eval)
 
 
+def _check_form(config: Config) -> None:
+    """Raise InputError if the encoder's rows are sparse and an evaluator needs dense ones."""
+    encoder = config.encoder["name"]
+    if encoders.facts(encoder).get("rows") != "sparse":
+        return
+    if config.evaluation.scale:
+        raise InputError(f"`evaluation.scale` centres columns, but rows of encoder {encoder} are sparse; leave it out.")
+    fitting = [name for name in evaluators if "sparse" in evaluators.fact(name, "forms").split()]
+    for name in config.eval:
+        if name not in fitting:
+            raise InputError(
+                f"`eval` {name} needs dense rows, but those of encoder {encoder} are sparse; pass --eval "
+                f"{' or '.join(fitting)}."
+            )
+
+
 def with_usable_evaluation(config: Config, dataset: GraphDataset, copies: bool = False) -> Config:
     """Return the settings with at most as many folds as the smallest class has graphs, with a warning.
 
@@ -276,7 +294,7 @@ def with_usable_evaluation(config: Config, dataset: GraphDataset, copies: bool =
     for name in config.eval:
         if is_by_copies(name) and not (copies and dataset.rows == "graphs"):
             raise InputError(f"`eval` {name} scores whole graphs in graphcl run only; drop it.")
-    if not is_scored(config, dataset):
+    if not config.eval or not (dataset.scored or offered(dataset) - {"copies"}):
         return config
     needs = {name: need_of(name, dataset.rows, offered(dataset)) for name in config.eval}
     for name in (name for name, need in needs.items() if need is None):
@@ -292,6 +310,9 @@ def with_usable_evaluation(config: Config, dataset: GraphDataset, copies: bool =
             nodes = evaluators.fact(name, "rows") == "nodes"
             why, fitting = f"has no {'nodes to score' if nodes else 'split of its own'}", "labels"
         raise InputError(f"`eval` {name} does not fit {dataset.name}, which {why}; pass --eval {usual(fitting)}.")
+    _check_form(config)
+    if "targets" in needs.values() and dataset.benchmark is not None:
+        check_metric(dataset.benchmark.eval_metric, dataset.y, dataset.benchmark.split)
     if not any(need == "labels" and takes(name, "folds") for name, need in needs.items()):
         return config
     folds, inner = usable_folds(dataset.y, config.evaluation.folds, config.evaluation.inner_folds)

@@ -34,7 +34,9 @@ def trained(inputs: Inputs) -> Tensor:
     return inputs.trained
 
 
-@references.register("bag_trained", label="bag, trained", needs="graphs dense groups search trained", place="97")
+@references.register(
+    "bag_trained", label="bag, trained", needs="graphs numbers dense groups search trained", place="97"
+)
 def bag_trained(inputs: Inputs) -> Tensor:
     """Return embeddings by the encoder `deep_sets`, which ignores edges, trained with the settings of the run."""
     assert inputs.train_other is not None

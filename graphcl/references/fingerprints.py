@@ -31,7 +31,7 @@ def descriptors_row(inputs: Inputs) -> Tensor:
     return descriptors(inputs.smiles)
 
 
-@references.register("descriptors+trained", label="descriptors + trained", needs="smiles trained", place="98")
+@references.register("descriptors+trained", label="descriptors + trained", needs="smiles dense trained", place="98")
 def descriptors_and_trained(inputs: Inputs) -> Tensor:
     """Return descriptors and embeddings by the trained encoder side by side."""
     assert inputs.trained is not None

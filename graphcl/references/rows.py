@@ -5,8 +5,8 @@ A row is a function of `Inputs` that returns an embedding `[n, columns]` or a `K
 
 - `label`: name in tables; default: the row's name.
 - `needs`: what a run must have, separated by blanks: `graphs` or `nodes`, `columns` that queries and targets share,
-  `dense` rows of the encoder, `smiles`, `groups` to score by, `batchnorm`, `trained`, or a task of one of its
-  evaluators; default: nothing.
+  `numbers` as features instead of categories, `dense` rows of the encoder, `smiles`, `groups` to score by,
+  `batchnorm`, `trained`, or a task of one of its evaluators; default: nothing.
 - `task`: the row is scored by the evaluators of this task only, see `graphcl.evaluate.needs`; default: by all.
 - `place`: text that rows are sorted by; default: `50`, behind all other references.
 
@@ -30,7 +30,7 @@ from graphcl.evaluate import FoldScores, Kernel, best_row, paired_gain, summaris
 from graphcl.models.calibrate import has_batchnorm
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.sparse import SparseModel
-from graphcl.registry import references
+from graphcl.registry import evaluators, references
 from graphcl.sparse.rows import SparseRows
 
 Row = Tensor | SparseRows | Kernel
@@ -75,6 +75,7 @@ class Inputs:
         met = {
             "smiles": bool(self.smiles),
             "columns": self.dataset.targets is None or self.dataset.num_features == self.dataset.targets.num_features,
+            "numbers": all(side[0].x.is_floating_point() for side in self.dataset.sides),
             "groups": self.parts is not None,
             "dense": not isinstance(self.model, SparseModel),
             "batchnorm": has_batchnorm(self.model.encoder),
@@ -122,6 +123,12 @@ def is_trained(name: str) -> bool:
 def is_scored_by(name: str, task: str) -> bool:
     """Return whether evaluators of a task score the row `name`."""
     return references.fact(name, "task") in ("", task)
+
+
+def has_form_for(evaluator: str, row: Row) -> bool:
+    """Return whether an evaluator scores rows of this form: dense, sparse or a kernel."""
+    form = "kernel" if isinstance(row, Kernel) else "sparse" if isinstance(row, SparseRows) else "dense"
+    return form in evaluators.fact(evaluator, "forms").split()
 
 
 def compared(rows: Mapping[str, Sequence[FoldScores]]) -> dict[str, Any]:

@@ -60,5 +60,5 @@ def test_what_cannot_be_diagnosed():
         diagnose(make_config({"method": "grace"}), nodes, ["majority"])
     with pytest.raises(InputError, match=r"^unknown row 'statistic'; did you mean statistics"):
         diagnose(make_config({}), load_dataset(small_graphs()), ["statistic"])
-    with pytest.raises(InputError, match=r"pass one of knn, logreg, retrieval, svm as --eval\.$"):
+    with pytest.raises(InputError, match=r"pass --eval knn or logreg or retrieval or svm\.$"):
         diagnose(make_config({"eval": ["instance"]}), load_dataset(small_graphs()), ["majority"])

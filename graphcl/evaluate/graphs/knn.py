@@ -15,7 +15,7 @@ from graphcl.registry import evaluators
 TEMPERATURE = 0.07  # the value of Wu et al. (2018)
 
 
-@evaluators.register("knn", chooses="k")
+@evaluators.register("knn", forms="dense sparse", chooses="k")
 def knn(
     h: Tensor | np.ndarray,
     y: Tensor | np.ndarray,

@@ -52,7 +52,14 @@ Rank = Callable[[Similarity, np.ndarray], QueryScores]
 """Function from a similarity and the rows of a part to the figures of the part's queries."""
 
 
-@evaluators.register("retrieval", needs="groups or labels", task="search", usual="groups", chooses="scale")
+@evaluators.register(
+    "retrieval",
+    needs="groups or labels",
+    forms="dense sparse kernel",
+    task="search",
+    usual="groups",
+    chooses="scale",
+)
 def retrieval(
     h: Tensor | np.ndarray | Kernel,
     y: Tensor | np.ndarray | None = None,

@@ -56,7 +56,7 @@ STEPS = 10_000_000  # LIBSVM's limit
 CACHED_ROWS = 512
 
 
-@evaluators.register("svm", usual="labels")
+@evaluators.register("svm", forms="dense sparse kernel", usual="labels")
 def svm(
     h: Tensor | np.ndarray | Kernel,
     y: Tensor | np.ndarray,

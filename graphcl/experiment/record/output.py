@@ -172,13 +172,10 @@ class RunOutput(Output):
         result = self.folder.result
         if is_scored(self.config, self.dataset):
             print("\n".join(score_lines(result)))
-        elif not self.config.eval:
-            print("The embeddings are saved but not scored, as `eval` is none.")
         else:
+            why = "`eval` is none" if not self.config.eval else f"these {self.dataset.rows} have no class labels"
             advice = "" if self.dataset.groups is None else f" --eval {usual('groups')} scores groups."
-            print(
-                f"These {self.dataset.rows} have no class labels, so the embeddings are saved but not scored.{advice}"
-            )
+            print(f"The embeddings are saved but not scored, as {why}.{advice}")
         encoder, _ = read_saved(self.folder.path)
         kind = f"{encoder.encoder.name}, embeddings of {encoder.out_channels} columns"
         write_text(self.folder.path / "card.md", card(result, str(self.dataset), kind))

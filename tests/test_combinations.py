@@ -1,0 +1,72 @@
+"""Every command with every evaluator, kind of data and kind of encoder: each works, or is refused in a line."""
+
+import shutil
+
+import pytest
+
+from graphcl.commands.run import main
+from graphcl.models.saved import load_encoder
+from graphcl.references import fingerprints
+from graphcl.registry import evaluators
+from tests.combinations import SMALL, outcome, write_data
+
+KINDS = (
+    "classes", "bare", "edges", "groups", "groups and classes", "groups unused", "pairs", "two towers", "nodes",
+    "molecules", "molecules, classes", "molecules, split", "molecules, numbers", "molecules, groups",
+)  # fmt: skip
+
+SLOW = {("nodes", "logreg"), ("molecules, split", "ogb_forest"), ("molecules, numbers", "ogb_forest")}
+"""Pairs of a kind and an evaluator that take seconds; another kind tries the evaluator."""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    pytest.importorskip("rdkit", reason="rdkit is not installed")
+    found = write_data(tmp_path_factory.mktemp("kinds"))
+    assert tuple(found) == KINDS
+    return found
+
+
+@pytest.mark.parametrize("command", ["run", "diagnose"])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "edges"])
+def test_every_evaluator_works_or_is_refused_in_a_line(command, kind, data, tmp_path, capsys, monkeypatch):
+    whole = fingerprints._morgan  # all 2,048 columns take minutes
+    monkeypatch.setattr(fingerprints, "_morgan", lambda smiles, kind: whole(smiles, kind)[:, :32])
+    works, options, out = [], ["--epochs", 0, *SMALL], tmp_path / "out"
+    if command == "diagnose":
+        options += ["--quick", "--rows", "majority,wl_oa,untrained"]
+    names = [name for name in evaluators if (kind, name) not in SLOW]
+    for name in (*names, "none"):
+        assert not outcome(command, [*data[kind], "--eval", name, *options], out, capsys), name
+        works += [name] * out.exists()
+    assert works or (command, kind) == ("diagnose", "nodes")
+
+
+MEETINGS = [
+    ("groups", "--eval instance --hard-negatives 2 --epochs 2", ""),
+    ("classes", "--micro-batch 4 --sync-batchnorm", "leave out `sync_batchnorm`"),
+    ("classes", "--micro-batch 4 --method simgrace", "`micro_batch` does not fit SimGRACE"),
+    ("nodes", "--micro-batch 4", "`micro_batch` does not fit GRACE"),
+    ("classes", "--capture", "`capture` needs a CUDA device"),
+    ("molecules, groups", "--eval retrieval --epochs 1", ""),
+    ("molecules, groups", "--eval retrieval --epochs 1 --encoder wl_sparse --projector none", ""),
+    ("groups and classes", "--eval logreg --encoder wl_sparse --projector none", "`eval` logreg needs dense rows"),
+    (
+        "groups and classes",
+        "--evaluation.scale true --encoder wl_sparse --projector none",
+        "`evaluation.scale` centres",
+    ),
+    ("groups", "--eval svm", "`eval` svm does not fit groups, which has groups but no classes; pass --eval retrieval."),
+]
+"""Kind of data, further arguments, and the message; "" if the run works."""
+
+
+@pytest.mark.parametrize(("kind", "arguments", "line"), MEETINGS)
+def test_two_features_meet(kind, arguments, line, data, tmp_path, capsys):
+    out = tmp_path / "out"
+    shutil.rmtree(out, ignore_errors=True)
+    assert main([*data[kind], *SMALL, *arguments.split(), "--out", str(out)]) == (2 if line else 0)
+    assert line in capsys.readouterr().err
+    assert out.exists() != bool(line)
+    if not line:
+        load_encoder(out)
