@@ -32,7 +32,7 @@ def instance_nce(
     Differs: all graphs of a batch share one set of noise entries. The paper draws K entries for each.
 
     Args:
-        log_z: log Z_n; by default estimated from the noise, without gradient.
+        log_z: log Z_n; by default estimated from the noise, without a gradient by the rows.
         proximal: weight lambda of the distance to the graph's own entry, >= 0. This term smooths training.
 
     Example:
@@ -45,12 +45,13 @@ def instance_nce(
         Wu et al., "Unsupervised Feature Learning via Non-Parametric Instance Discrimination", CVPR 2018, Eq. 4 to 9
         (arXiv 1805.01978).
     """
-    if log_z is None:
-        (total,) = pairs.logsumexp(linear(1 / temperature))
-        known: Tensor | float = log_mean_exp(pairs, total.detach())
-    else:
-        known = log_z
-    shift = pairs.count.log() + known
+    normaliser: Tensor | float | None = log_z
+    if normaliser is None:
+        exponent = linear(1 / temperature)
+        with torch.no_grad():
+            mean, total = pairs.expectation(exponent.constant())
+        normaliser = log_mean_exp(pairs, exponent.varied(total, mean))
+    shift = pairs.count.log() + normaliser
 
     def noise(row: Row, shift: Tensor) -> Tensor:
         return row.sum(softplus(row.value / temperature - shift[:, None]))
@@ -62,11 +63,11 @@ def instance_nce(
 def log_mean_exp(pairs: Pairs, total: Tensor) -> Tensor:
     """Return the logarithm of the mean of e^s over all pairs of an anchor and a negative, on all ranks, a scalar.
 
-    The logarithms of the anchors' sums of e^s are `total [A]`. Across ranks, the result has no gradient.
+    The logarithms of the anchors' sums of e^s are `total [A]`.
     """
     everything = total.masked_fill(pairs.isolated, -torch.inf).logsumexp(dim=0)
     count = pairs.count.masked_fill(pairs.isolated, 0.0).sum()
     if ranks.size() > 1:
-        found = ranks.gather(torch.stack([everything, count])[None].detach())
+        found = ranks.gather(torch.stack([everything, count])[None])
         everything, count = found[:, 0].logsumexp(dim=0), found[:, 1].sum()
     return everything - count.clamp(min=1).log()
