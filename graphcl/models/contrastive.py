@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
@@ -15,7 +14,7 @@ from graphcl.distributed import ranks
 from graphcl.errors import InputError, InputTypeError
 from graphcl.graphs.batching import check_batch
 from graphcl.models.encoder import GraphEncoder
-from graphcl.models.interface import accepts, check_signature, kind
+from graphcl.models.interface import accepts, call, check_signature, kind, optional_arguments, width_of
 from graphcl.models.pieces import LazyBatch, in_pieces
 from graphcl.models.projector import make_projector
 from graphcl.sparse.encoder import WLSparse
@@ -31,7 +30,8 @@ class ContrastiveModel(nn.Module):
 
     The encoder can be any module that is called as `(x, edge_index, batch=...)` and returns one row per graph; wrap a
     node encoder in `Pooled`. Its `forward` may have further keywords: `size` receives the number of graphs, and
-    `edge_attr` and `edge_weight` receive the batch's attributes. If the encoder has the keyword `parts` (see
+    `edge_attr` and `edge_weight` receive the batch's attributes, if it has them. With `**kwargs`, as in compiled
+    modules, it receives those that the encoder within it takes. If the encoder has the keyword `parts` (see
     `GraphEncoder.forward`), both views may be encoded in one pass.
 
     Args:
@@ -71,7 +71,7 @@ class ContrastiveModel(nn.Module):
         check_signature(encoder, "edge_index", "batch")
         if isinstance(encoder, WLSparse) and not self.sparse:
             raise InputError("WLSparse returns sparse rows, which no layer can follow; use SparseModel, or gin.")
-        width = out_channels or getattr(encoder, "out_channels", None)
+        width = out_channels or width_of(encoder)
         self._name = name = type(encoder).__name__
         if width is None:
             raise InputError(f"{name} has no `out_channels`; pass it: ContrastiveModel(encoder, out_channels=64).")
@@ -80,7 +80,7 @@ class ContrastiveModel(nn.Module):
             raise InputError(f"`projection` must be at least 1, got {projection}.")
         self.encoder, self.width, self.projection, self._form = encoder, width, projection, projector
         self.projector = self.new_projector()
-        self._optional = [name for name in ("size", "edge_attr", "edge_weight", "parts") if accepts(encoder, name)]
+        self._optional = optional_arguments(encoder, ("size", "edge_attr", "edge_weight", "parts"))
 
     def forward(self, batch: Batch) -> Tensor:
         """Return the projections z `[B, D]` of the graphs in `batch`."""
@@ -141,9 +141,9 @@ class ContrastiveModel(nn.Module):
         """
         check_batch(batch)
         with_nodes = self.node_encoder()
-        known = {"size": batch.num_graphs} | {name: batch.get(name) for name in ("edge_attr", "edge_weight")}
-        optional = {name: each for name, each in known.items() if name in inspect.signature(with_nodes).parameters}
-        h, nodes = with_nodes(batch.x, batch.edge_index, batch=batch.batch, **optional)
+        values = {name: batch.get(name) for name in ("edge_attr", "edge_weight")}
+        uses = {"batch": True} | optional_arguments(self.encoder, ("size", *values), "with_nodes")
+        h, nodes = call(with_nodes, batch.x, batch.edge_index, uses, batch=batch.batch, size=batch.num_graphs, **values)
         wanted = [[batch.num_graphs, self.width], [batch.x.size(0), self.width]]
         if (found := [list(h.shape), list(nodes.shape)]) != wanted:
             raise InputError(
@@ -219,8 +219,7 @@ class ContrastiveModel(nn.Module):
             raise InputError(f"{self._name} takes no `{argument}`; use gin, or add it to its forward.")
 
     def _encode(self, size: int, x: Tensor, edge_index: Tensor, batch: Tensor, **known: Any) -> Tensor:
-        known["size"] = size
-        h = self.encoder(x, edge_index, batch=batch, **{name: known.get(name) for name in self._optional})
+        h = call(self.encoder, x, edge_index, {"batch": True} | self._optional, batch=batch, size=size, **known)
         if not isinstance(h, Tensor):
             raise InputTypeError(f"{self._name} must return a tensor [B, H], one row per graph, got {kind(h)}.")
         if h.dim() != 2 or h.size(0) != size:

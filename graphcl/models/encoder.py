@@ -131,7 +131,9 @@ class GraphEncoder(nn.Module):
         if x.dim() != 2 or x.size(1) != self.in_channels:
             raise InputError(f"{name} takes `x` of shape [N, {self.in_channels}], got {list(x.shape)}.")
         if self.supports_edge_attr and edge_attr is None:
-            raise InputError(f"{name} needs `edge_attr`, but these graphs have none; use gin.")
+            raise InputError(
+                f"{name} needs `edge_attr`, but got none; use gin, or name it in the module around {name}."
+            )
         if edge_weight is not None and edge_weight.dim() != 1:
             raise InputError(f"{name} takes `edge_weight` of shape [E], got {list(edge_weight.shape)}.")
         if batch is None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from graphcl.errors import InputError, InputTypeError
 from graphcl.registry import encoders
@@ -50,29 +52,105 @@ def own_encoder(given: OwnEncoder, in_channels: int) -> nn.Module:
 
 
 def accepts(encoder: nn.Module, argument: str) -> bool:
-    """Return whether the `forward` of `encoder` uses the argument named `argument`.
+    """Return whether the `forward` of `encoder` uses the argument named `argument`, see `optional_arguments`."""
+    return argument in optional_arguments(encoder, [argument])
 
-    PyG's basic models list all arguments in their signature; `supports_edge_attr` and the like tell what they use.
+
+def optional_arguments(encoder: nn.Module, names: Iterable[str], method: str = "forward") -> dict[str, bool]:
+    """Return those of `names` that a method of `encoder` uses, and whether it has no default for each.
+
+    PyG's basic models list all arguments in their signature; `supports_edge_attr` and the like tell what they use. With
+    `**kwargs`, as in compiled modules, `DistributedDataParallel` and wrappers of a user, a module uses what the
+    encoders within it use, except `parts`, which it may not pass on; without one, it uses all attributes of edges.
     """
-    named = argument in inspect.signature(encoder.forward).parameters
-    return named and bool(getattr(encoder, f"supports_{argument}", True))
+    parameters = _parameters(getattr(encoder, method))
+    used = {name: parameters[name].default is inspect.Parameter.empty for name in names if name in parameters}
+    if _takes_any_name(parameters):
+        others = [name for name in names if name not in parameters and name != "parts"]
+        for each in (inner := wrapped_encoders(encoder)):
+            # `size` of PyG's layers is no number of graphs.
+            size = "batch" in _parameters(each.forward)
+            of_inner = optional_arguments(each, [name for name in others if name != "size" or size])
+            used |= {name: needed or used.get(name, False) for name, needed in of_inner.items()}
+        if not inner:
+            used |= {name: False for name in others if name in ("edge_attr", "edge_weight")}
+    return {name: needed for name, needed in used.items() if getattr(encoder, f"supports_{name}", True)}
+
+
+def call(function: Callable[..., Any], x: Tensor, edge_index: Tensor, uses: Mapping[str, bool], **values: Any) -> Any:
+    """Call an encoder, or a method of it, with those of `values` that it uses, see `optional_arguments`.
+
+    A value of None is left out if the encoder has a default.
+
+    Raises:
+        InputTypeError: the encoder passes an argument on to a module that does not take it.
+    """
+    arguments = {name: values.get(name) for name, needed in uses.items() if needed or values.get(name) is not None}
+    try:
+        return function(x, edge_index, **arguments)
+    except TypeError as error:
+        match = re.search(r"got an unexpected keyword argument '(\w+)'", str(error))
+        if match is None or match[1] not in arguments:
+            raise
+        raise InputTypeError(
+            f"{getattr(function, '__name__', type(function).__name__)} passes `{match[1]}` on to a module that does "
+            "not take it; name the arguments of its forward, in place of **kwargs."
+        ) from error
+
+
+def wrapped_encoders(module: nn.Module) -> list[nn.Module]:
+    """Return the outermost modules within `module` that take `edge_index` or `batch`, as encoders do."""
+    inner = []
+    for child in module.children():
+        of_graphs = not {"edge_index", "batch"}.isdisjoint(_parameters(child.forward))
+        inner += [child] if of_graphs else wrapped_encoders(child)
+    return inner
+
+
+def width_of(encoder: nn.Module) -> int | None:
+    """Return the attribute `out_channels` of `encoder`, or of the one encoder that it wraps; None if there is none."""
+    width = getattr(encoder, "out_channels", None)
+    if width is None and _takes_any_name(_parameters(encoder.forward)):
+        inner = wrapped_encoders(encoder)
+        width = width_of(inner[0]) if len(inner) == 1 else None
+    return width  # type: ignore[return-value]
 
 
 def check_signature(encoder: nn.Module, *needed: str) -> None:
     """Raise InputTypeError unless `encoder` is a module whose `forward` accepts the arguments `needed`."""
     if not isinstance(encoder, nn.Module):
         raise InputTypeError(f"an encoder must be a torch.nn.Module, got {kind(encoder)}.")
-    parameters = inspect.signature(encoder.forward).parameters.values()
-    if any(each.kind == each.VAR_KEYWORD for each in parameters):  # **kwargs accepts every name
+    parameters = _parameters(encoder.forward)
+    if _takes_any_name(parameters):
         return
     # Edges are passed as the second positional argument, so any name counts as `edge_index`.
-    by_place = [each.name for each in parameters if each.kind == each.POSITIONAL_OR_KEYWORD and each.name != "batch"]
-    accepted = {each.name for each in parameters} | ({"edge_index"} if len(by_place) > 1 else set())
+    by_place = [
+        name for name, each in parameters.items() if each.kind == each.POSITIONAL_OR_KEYWORD and name != "batch"
+    ]
+    accepted = parameters.keys() | ({"edge_index"} if len(by_place) > 1 else set())
     if missing := [name for name in needed if name not in accepted]:
         raise InputTypeError(
             f"{type(encoder).__name__}.forward takes no {' and no '.join(f'`{name}`' for name in missing)}; a graph "
             f"encoder is called as (x, edge_index, batch=...); wrap a node encoder as Pooled(node_encoder)."
         )
+
+
+def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Return the parameters of `function` that its caller may pass: not those that a `functools.partial` has fixed."""
+    if (schema := getattr(function, "schema", None)) is not None:  # of TorchScript, which may have no other signature
+        usual = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        return {
+            each.name: inspect.Parameter(
+                each.name, usual, default=each.default_value if each.has_default_value() else inspect.Parameter.empty
+            )
+            for each in schema.arguments[1:]
+        }
+    fixed = function.keywords if isinstance(function, functools.partial) else {}
+    return {name: each for name, each in inspect.signature(function).parameters.items() if name not in fixed}
+
+
+def _takes_any_name(parameters: Mapping[str, inspect.Parameter]) -> bool:
+    return any(each.kind == each.VAR_KEYWORD for each in parameters.values())
 
 
 def kind(value: object) -> str:

@@ -9,7 +9,7 @@ from graphcl.arguments import named_arguments
 from graphcl.errors import InputError, InputTypeError
 from graphcl.models.aggregate import count_graphs
 from graphcl.models.encoder import Readout
-from graphcl.models.interface import accepts, check_signature
+from graphcl.models.interface import accepts, call, check_signature, optional_arguments, width_of
 
 _AGGREGATIONS = {"sum": SumAggregation, "mean": MeanAggregation, "max": MaxAggregation}
 
@@ -47,7 +47,7 @@ class Pooled(nn.Module):
     ) -> None:
         super().__init__()
         check_signature(nodes, "edge_index")
-        width = out_channels or getattr(nodes, "out_channels", None)
+        width = out_channels or width_of(nodes)
         if width is None:
             name = type(nodes).__name__
             raise InputError(f"{name} has no `out_channels`; pass it, as in Pooled({name}(...), out_channels=64).")
@@ -61,8 +61,8 @@ class Pooled(nn.Module):
         widths = [module.edge_dim for module in nodes.modules() if hasattr(module, "edge_dim")]
         unused = bool(widths) and all(width is None for width in widths)
         self.supports_edge_attr = accepts(nodes, "edge_attr") and not unused
-        self._optional = [name for name in ("batch", "batch_size", "edge_weight") if accepts(nodes, name)]
-        self._optional += ["edge_attr"] if self.supports_edge_attr else []
+        attributes = ["edge_weight"] + ["edge_attr"] * self.supports_edge_attr
+        self._optional = optional_arguments(nodes, ["batch", "batch_size", *attributes])
 
     def forward(
         self,
@@ -90,8 +90,8 @@ class Pooled(nn.Module):
         """Return graph embeddings `[B, H]` and node embeddings `[N, H]`; arguments as for `GraphEncoder.forward`."""
         if batch is None:
             batch, size = edge_index.new_zeros(x.size(0)), 1
-        known = {"batch": batch, "batch_size": size, "edge_attr": edge_attr, "edge_weight": edge_weight}
-        rows = self.nodes(x, edge_index, **{name: known[name] for name in self._optional})
+        of_edges = {"edge_attr": edge_attr, "edge_weight": edge_weight}
+        rows = call(self.nodes, x, edge_index, self._optional, batch=batch, batch_size=size, **of_edges)
         name = type(self.nodes).__name__
         if not isinstance(rows, Tensor):
             raise InputTypeError(f"{name} must return a tensor [N, H], one row per node, got {type(rows).__name__}.")

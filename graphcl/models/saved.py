@@ -20,7 +20,7 @@ import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, cast
 
 import torch
 from pydantic import BaseModel, Field, JsonValue, ValidationError
@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from graphcl.arguments import Count, Name, ProjectorName, named_arguments, problems, shown
 from graphcl.errors import InputError, one_line
 from graphcl.graphs.columns import Scale
-from graphcl.models.interface import OwnEncoder, accepts, make_encoder, own_encoder
+from graphcl.models.interface import OwnEncoder, accepts, make_encoder, own_encoder, width_of
 from graphcl.models.standardised import Standardised
 from graphcl.models.towers import Role, make_tower
 from graphcl.registry import encoders
@@ -101,7 +101,7 @@ class EncoderDescription(BaseModel, frozen=True, extra="forbid", strict=True):
         return cls(
             encoder=EncoderName(name=type(encoder).__name__),
             in_channels=dataset.num_features,
-            out_channels=int(encoder.out_channels),  # type: ignore[arg-type]
+            out_channels=cast(int, width_of(encoder)),
             edge_dim=(dataset.num_edge_features or None) if accepts(encoder, "edge_attr") else None,
             edge_weight=dataset.has_edge_weight if accepts(encoder, "edge_weight") else None,
             dataset=dataset.name,
@@ -218,7 +218,7 @@ def read_encoder(
     with torch.random.fork_rng(devices=[]):
         module = make()
     _check_fit(description, state, module, file)
-    module.load_state_dict(state)
+    module.load_state_dict(_renamed(state, module))
     return module.eval(), description
 
 
@@ -296,6 +296,7 @@ def _check_fit(description: EncoderDescription, state: Mapping[str, Tensor], mod
     """Raise InputError unless the weights and the width of the file are those of `module`."""
     if isinstance(module, WLSparse):
         module.resize_for(state)
+    state = _renamed(state, module)
     saved, own = ({key: f"{list(w.shape)} {w.dtype}" for key, w in of.items()} for of in (state, module.state_dict()))
     found = [
         f"`{one_line(key, 60)}` is {saved.get(key, 'missing')} in the file and {own.get(key, 'missing')} in the module"
@@ -308,6 +309,17 @@ def _check_fit(description: EncoderDescription, state: Mapping[str, Tensor], mod
         raise InputError(f"{file} holds weights of `{name}` that do not fit {kind}: {'; '.join(found[:3])}{more}.")
     if (width := getattr(module, "out_channels", description.out_channels)) != description.out_channels:
         raise InputError(f"{file} is corrupted: its encoder is {width} wide, not {description.out_channels}.")
+
+
+def _renamed(state: Mapping[str, Tensor], module: nn.Module) -> dict[str, Tensor]:
+    """Return `state` with the keys of `module`, if they differ by what a compiled or parallel module adds to them."""
+
+    def bare(key: str) -> str:
+        return key.replace("_orig_mod.", "").removeprefix("module.")
+
+    keys = module.state_dict().keys()
+    by_bare = {bare(key): key for key in keys}
+    return {key if key in keys else by_bare.get(bare(key), key): weight for key, weight in state.items()}
 
 
 def _file(path: str | os.PathLike[str]) -> Path:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from graphcl.graphs.columns import Scale, standardise
+from graphcl.models.interface import call, optional_arguments
 from graphcl.models.wrapper import Wrapper
 
 
@@ -41,13 +42,14 @@ class Standardised(Wrapper):
     ) -> tuple[Tensor, Tensor]:
         """Return graph embeddings `[B, H]` and node embeddings `[N, H]`; arguments as for `GraphEncoder.forward`."""
         x, known = self._inputs(x, size=size, edge_attr=edge_attr, edge_weight=edge_weight)
-        rows: tuple[Tensor, Tensor] = self.encoder.with_nodes(x, edge_index, batch=batch, **known)  # type: ignore[operator]
+        uses = {"batch": True} | optional_arguments(self.encoder, known, "with_nodes")
+        rows: tuple[Tensor, Tensor] = call(self.encoder.with_nodes, x, edge_index, uses, batch=batch, **known)  # type: ignore[arg-type]
         return rows
 
     def _inputs(self, x: Tensor, **known: Any) -> tuple[Tensor, dict[str, Any]]:
-        """Return the standardised `x`, and those of the other arguments that the encoder takes."""
+        """Return the standardised `x` and `edge_attr`, and the other arguments."""
         if self.scale_of_x is not None:
             x = standardise(x, self.scale_of_x)
         if self.scale_of_edge_attr is not None and known["edge_attr"] is not None:
             known["edge_attr"] = standardise(known["edge_attr"], self.scale_of_edge_attr)
-        return super()._inputs(x, **known)
+        return x, known

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 from torch import Tensor, nn
 from torch_geometric.data import Batch
@@ -10,6 +11,7 @@ from torch_geometric.data import Batch
 from graphcl.arguments import ProjectorName
 from graphcl.errors import InputError
 from graphcl.models.contrastive import ContrastiveModel, Role
+from graphcl.models.interface import width_of
 from graphcl.models.projector import make_projector
 from graphcl.models.wrapper import Wrapper
 
@@ -27,7 +29,7 @@ class Tower(Wrapper):
 
     def __init__(self, encoder: nn.Module, projection: int | None = None, projector: ProjectorName = "mlp") -> None:
         super().__init__(encoder, projection)
-        self.projector = make_projector(int(encoder.out_channels), self.out_channels, projector)  # type: ignore[arg-type]
+        self.projector = make_projector(cast(int, width_of(encoder)), self.out_channels, projector)
 
     def _output(self, h: Tensor) -> Tensor:
         projections: Tensor = self.projector(h)

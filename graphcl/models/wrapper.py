@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from graphcl.models.interface import accepts
+from graphcl.models.interface import call, optional_arguments, width_of
 
 
 class Wrapper(nn.Module):
@@ -19,8 +19,8 @@ class Wrapper(nn.Module):
 
     def __init__(self, encoder: nn.Module, out_channels: int | None = None) -> None:
         super().__init__()
-        self.encoder, self.out_channels = encoder, out_channels or int(encoder.out_channels)  # type: ignore[arg-type]
-        self._optional = [name for name in ("size", "edge_attr", "edge_weight") if accepts(encoder, name)]
+        self.encoder, self.out_channels = encoder, out_channels or width_of(encoder)
+        self._optional = optional_arguments(encoder, ("size", "edge_attr", "edge_weight"))
         self.supports_edge_attr, self.supports_edge_weight = (
             each in self._optional for each in ("edge_attr", "edge_weight")
         )
@@ -37,11 +37,12 @@ class Wrapper(nn.Module):
     ) -> Tensor:
         """Return the embeddings h `[B, H]` of B graphs; arguments as for `GraphEncoder.forward`."""
         x, known = self._inputs(x, size=size, edge_attr=edge_attr, edge_weight=edge_weight)
-        return self._output(self.encoder(x, edge_index, batch=batch, **known))
+        uses = {"batch": True} | self._optional
+        return self._output(call(self.encoder, x, edge_index, uses, batch=batch, **known))
 
     def _inputs(self, x: Tensor, **known: Any) -> tuple[Tensor, dict[str, Any]]:
-        """Return `x`, and those of the other arguments that the encoder takes."""
-        return x, {name: each for name, each in known.items() if name in self._optional}
+        """Return `x` and the other arguments, as the encoder receives them."""
+        return x, known
 
     def _output(self, h: Tensor) -> Tensor:
         """Return the embeddings of this encoder, given those of the other one."""

@@ -63,7 +63,10 @@ def test_edge_attributes_of_gine_and_messages():
     encoder = GINE(2, edge_dim=1)
     x, edge_index = torch.randn(3, 2), torch.tensor([[0, 1], [1, 2]])
     assert encoder(x, edge_index, edge_attr=torch.tensor([1, 2])).shape == (1, 96)
-    one_line(lambda: encoder(x, edge_index), "GINE needs `edge_attr`, but these graphs have none; use gin.")
+    one_line(
+        lambda: encoder(x, edge_index),
+        "GINE needs `edge_attr`, but got none; use gin, or name it in the module around GINE.",
+    )
     one_line(lambda: encoder(x, edge_index, edge_attr=torch.ones(2, 1, 1)), "`edge_attr` of shape [E] or [E, D], got")
     one_line(lambda: GIN(3, hidden_channels=0), "`hidden_channels` must be in [1, 16384], got 0.")
 

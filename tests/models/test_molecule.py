@@ -77,7 +77,7 @@ def test_invalid_molecules_are_rejected(batch):
     ]:
         one_line(lambda: Categories((3, 2), 4, "x")(torch.tensor(values)), says)  # noqa: B023, called at once
     one_line(lambda: MoleculeGINE(7, 3), "takes 9 columns of `x` and 3 of `edge_attr`, ", "got 7 and 3; use gin")
-    one_line(lambda: make()(batch.x, batch.edge_index), "MoleculeGINE needs `edge_attr`, but these graphs have none")
+    one_line(lambda: make()(batch.x, batch.edge_index), "MoleculeGINE needs `edge_attr`, but got none; use gin")
 
 
 def test_it_is_pyg_layer_by_layer(batch):
