@@ -113,7 +113,7 @@ def width_of(encoder: nn.Module) -> int | None:
     if width is None and _takes_any_name(_parameters(encoder.forward)):
         inner = wrapped_encoders(encoder)
         width = width_of(inner[0]) if len(inner) == 1 else None
-    return width  # type: ignore[return-value]
+    return width
 
 
 def check_signature(encoder: nn.Module, *needed: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, nn
 
@@ -19,7 +19,7 @@ class Wrapper(nn.Module):
 
     def __init__(self, encoder: nn.Module, out_channels: int | None = None) -> None:
         super().__init__()
-        self.encoder, self.out_channels = encoder, out_channels or width_of(encoder)
+        self.encoder, self.out_channels = encoder, cast(int, out_channels or width_of(encoder))
         self._optional = optional_arguments(encoder, ("size", "edge_attr", "edge_weight"))
         self.supports_edge_attr, self.supports_edge_weight = (
             each in self._optional for each in ("edge_attr", "edge_weight")
