@@ -60,10 +60,15 @@ def optional_arguments(encoder: nn.Module, names: Iterable[str], method: str = "
     """Return those of `names` that a method of `encoder` uses, and whether it has no default for each.
 
     PyG's basic models list all arguments in their signature; `supports_edge_attr` and the like tell what they use. With
-    `**kwargs`, as in compiled modules, `DistributedDataParallel` and wrappers of a user, a module uses what the
-    encoders within it use, except `parts`, which it may not pass on; without one, it uses all attributes of edges.
+    `**kwargs`, as in compiled modules, `DistributedDataParallel` and wrappers of a user, a module uses what its base
+    class or the encoders within it use, except `parts`, which it may not pass on; without any, all attributes of edges.
     """
     parameters = _parameters(getattr(encoder, method))
+    if _takes_any_name(parameters):
+        bases = (_parameters(vars(base)[method]) for base in type(encoder).__mro__[1:] if method in vars(base))
+        if inherited := next((each for each in bases if "edge_index" in each), None):
+            merged = inherited | parameters
+            parameters = {key: each for key, each in merged.items() if key != "parts" and each.kind != each.VAR_KEYWORD}
     used = {name: parameters[name].default is inspect.Parameter.empty for name in names if name in parameters}
     if _takes_any_name(parameters):
         others = [name for name in names if name not in parameters and name != "parts"]
