@@ -264,6 +264,8 @@ def check_precision(loss, cases=ROWS):
             for autocast in (None, cast) if case == "usual" else (None,):
                 try:
                     check_near(run(loss, z1, z2, autocast), want)
+                except InputError:  # VICReg refuses rows that are too large for a gradient in float16
+                    assert any(bool(each.to(dtype).isinf().any()) for each in want[1:]), case
                 except AssertionError as error:
                     raise AssertionError(f"{case}, {dtype}, autocast {autocast}: {error}") from None
     exact, single = run(loss, *draw(dtype=torch.float64)), run(loss, *draw())

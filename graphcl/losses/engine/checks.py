@@ -17,10 +17,24 @@ def check_rows(name: str, z: Any) -> None:
 
 
 def check_floating(name: str, z: Any) -> None:
-    """Raise InputTypeError unless `z` is a floating-point tensor."""
+    """Raise InputTypeError unless `z` is a dense floating-point tensor."""
     if not isinstance(z, Tensor) or not z.is_floating_point():
         got = z.dtype if isinstance(z, Tensor) else type(z).__name__
         raise InputTypeError(f"`{name}` must be a floating-point tensor, got {got}.")
+    _check_dense(name, z)
+
+
+def check_device(name: str, tensor: Tensor, z1: Tensor) -> None:
+    """Raise InputTypeError if `tensor` is on another device than `z1`."""
+    if tensor.device != z1.device:
+        raise InputTypeError(f"`z1` and `{name}` must be on one device, got {z1.device} and {tensor.device}.")
+
+
+def _check_dense(name: str, tensor: Tensor) -> None:
+    if tensor.layout != torch.strided:
+        raise InputTypeError(f"`{name}` must be a dense tensor, got {tensor.layout}; convert it by `.to_dense()`.")
+    if tensor.device.type == "meta":
+        raise InputTypeError(f"`{name}` must have values, got a tensor on device meta; use cpu or cuda.")
 
 
 def check_finite(name: str, z: Tensor, whose: str = "", most: float = torch.inf) -> None:
@@ -41,8 +55,9 @@ def check_finite(name: str, z: Tensor, whose: str = "", most: float = torch.inf)
 
 
 def check_views(z1: Any, z2: Any, finite: bool = True) -> None:
-    """Raise an InputError unless `z1` and `z2` are floating-point tensors `[N, D]` of one shape and dtype, with N >= 2.
+    """Raise an InputError unless `z1` and `z2` are floating-point tensors `[N, D]` of one shape, N >= 2, on one device.
 
+    Both are of float64, or neither: a loss computes others in float32, and a method may mix them inside autocast.
     With `finite`, also raise if a value is NaN or infinite (on the CPU). Across ranks this check is left to the caller:
     if one rank raised before a collective operation, the other ranks would hang.
     """
@@ -52,7 +67,8 @@ def check_views(z1: Any, z2: Any, finite: bool = True) -> None:
         raise InputError(f"`z1` and `z2` must both be [N, D], got {list(z1.shape)} and {list(z2.shape)}.")
     if z1.size(1) < 1:
         raise InputError(f"`z1` and `z2` must have at least one column, got {list(z1.shape)}.")
-    if z1.dtype != z2.dtype:
+    check_device("z2", z2, z1)
+    if z1.dtype != z2.dtype and torch.float64 in (z1.dtype, z2.dtype):
         raise InputTypeError(f"`z1` and `z2` must have one dtype, got {z1.dtype} and {z2.dtype}.")
     if z1.size(0) < 2:
         advice = "a DataLoader leaves out a last batch of one graph with drop_last=True"
@@ -75,37 +91,41 @@ def check_statistic(name: str, statistic: Tensor) -> None:
         raise InputError(f"`{name}` is too large: its statistics overflow in {statistic.dtype}; scale it down.")
 
 
-def check_queue(queue: Any, width: int) -> None:
-    """Raise an InputError unless `queue` is a finite floating-point tensor `[Q, width]`, Q >= 0."""
+def check_queue(queue: Any, z1: Tensor) -> None:
+    """Raise an InputError unless `queue` is a finite floating-point tensor `[Q, D]`, Q >= 0, for `z1 [N, D]`."""
     check_rows("queue", queue)
-    if queue.dim() != 2 or queue.size(1) != width:
-        raise InputError(f"`queue` must be [Q, {width}], with the columns of `z1`, got {list(queue.shape)}.")
+    check_device("queue", queue, z1)
+    if queue.dim() != 2 or queue.size(1) != z1.size(1):
+        raise InputError(f"`queue` must be [Q, {z1.size(1)}], with the columns of `z1`, got {list(queue.shape)}.")
 
 
-def check_ids(ids: Any, queue_ids: Any, num_graphs: int, queue: Tensor | None) -> None:
+def check_ids(ids: Any, queue_ids: Any, z1: Tensor, queue: Tensor | None) -> None:
     """Raise an InputError unless `ids [N]` and `queue_ids [Q]` are integers given with a queue, or are both None."""
     if ids is None and queue_ids is None:
         return
     if ids is None or queue_ids is None or queue is None:
         raise InputError("`ids` and `queue_ids` must be given together, and with a `queue`.")
-    for name, value, length in (("ids", ids, num_graphs), ("queue_ids", queue_ids, queue.size(0))):
-        check_labels(name, value, length)
+    for name, value, length in (("ids", ids, z1.size(0)), ("queue_ids", queue_ids, queue.size(0))):
+        check_labels(name, value, length, z1)
 
 
-def check_labels(name: str, labels: Any, length: int) -> None:
-    """Raise an InputError unless `labels` is an integer tensor `[length]`."""
+def check_labels(name: str, labels: Any, length: int, z1: Tensor) -> None:
+    """Raise an InputError unless `labels` is an integer tensor `[length]` on the device of `z1`."""
     if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.is_complex():
         got = labels.dtype if isinstance(labels, Tensor) else type(labels).__name__
         raise InputTypeError(f"`{name}` must be an integer tensor, got {got}.")
+    _check_dense(name, labels)
+    check_device(name, labels, z1)
     if labels.shape != (length,):
         raise InputError(f"`{name}` must be [{length}], one integer per row, got {list(labels.shape)}.")
 
 
-def check_weight(weight: Any, num_graphs: int) -> None:
+def check_weight(weight: Any, z1: Tensor) -> None:
     """Raise an InputError unless `weight` is `[N]`, >= 0 and not all zero. Values are checked on the CPU only."""
     check_rows("weight", weight)
-    if weight.shape != (num_graphs,):
-        raise InputError(f"`weight` must be [{num_graphs}], one number per graph, got {list(weight.shape)}.")
+    check_device("weight", weight, z1)
+    if weight.shape != z1.shape[:1]:
+        raise InputError(f"`weight` must be [{z1.size(0)}], one number per graph, got {list(weight.shape)}.")
     # Across ranks, the weights of one rank may all be zero, so `reduce` checks that case for all ranks together.
     zero = ranks.size() == 1 and weight.device.type == "cpu" and float(weight.sum()) == 0
     if weight.device.type == "cpu" and (zero or float(weight.min()) < 0):

@@ -82,10 +82,10 @@ def compare(
     check_views(z1, z2, finite=False)
     sets = {"z1": z1, "z2": z2}
     if queue is not None:
-        check_queue(queue, z1.size(1))
+        check_queue(queue, z1)
         if queue.size(0):
             sets["queue"] = queue
-    check_ids(ids, queue_ids, z1.size(0), queue)
+    check_ids(ids, queue_ids, z1, queue)
     if negatives == "queue" and queue is None:
         raise InputError("`negatives` is 'queue', but `queue` is missing: pass `queue`, or `negatives='cross'`.")
     by_id = (ids, queue_ids) if len(sets) == 3 and ids is not None and queue_ids is not None else None
@@ -156,9 +156,11 @@ def explicit(
         )
     if negatives.size(-2) < 1 or anchors.size(1) < 1:
         raise InputError(f"`negatives` must have at least one row and one column, got {shapes[2]}.")
-    if not anchors.dtype == positives.dtype == negatives.dtype:
-        kinds = f"{anchors.dtype}, {positives.dtype}, {negatives.dtype}"
-        raise InputTypeError(f"`anchors`, `positives` and `negatives` must have one dtype, got {kinds}.")
+    for kind in ("dtype", "device"):
+        first, *others = (getattr(each, kind) for each in (anchors, positives, negatives))
+        if others != [first, first]:
+            kinds = ", ".join(map(str, (first, *others)))
+            raise InputTypeError(f"`anchors`, `positives` and `negatives` must have one {kind}, got {kinds}.")
     with torch.autocast(anchors.device.type, enabled=False):
         a, p, n = _prepared((anchors, positives, negatives), similarity, normalized)
         comparison = Comparison((a, p), ((),), similarity)

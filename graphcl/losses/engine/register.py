@@ -149,7 +149,7 @@ def pairwise(
             unit = own.get("normalize", normalized)
             pairs = inspect.unwrap(compare)(z1, z2, similarity=similarity, normalized=unit, **who)
             if given["weight"] is not None:
-                check_weight(given["weight"], z1.size(0))
+                check_weight(given["weight"], z1)
             return pairs, own, given
 
         def loss(z1: Tensor, z2: Tensor, **arguments: Any) -> Tensor:

@@ -78,6 +78,6 @@ def simsiam(z1: Tensor, z2: Tensor, *, weight: Tensor | None = None, reduction: 
 def _cosine_to_target(prediction: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
     check_views(prediction, target)
     if weight is not None:
-        check_weight(weight, prediction.size(0))
+        check_weight(weight, prediction)
     with torch.autocast(prediction.device.type, enabled=False):
         return (normalize(prediction) * normalize(target.detach())).sum(dim=1)

@@ -47,7 +47,7 @@ def supcon(pairs: Pairs, *, labels: Tensor | None = None, temperature: Temperatu
     n = pairs.positive.numel() // 2
     if labels is None:
         raise InputError(f"`labels` is missing: pass the class of each graph, integers [{n}].")
-    check_labels("labels", labels, n)
+    check_labels("labels", labels, n, pairs.positive)
     # Put this rank's labels first, so that entry i of `numbers` belongs to row i.
     classes, numbers = torch.unique(torch.cat([labels, ranks.others(labels)]), return_inverse=True)
     number = numbers[:n].repeat(2)

@@ -74,9 +74,16 @@ def vicreg(
         for name, view in views.items():
             mean = ranks.mean_over_ranks(view)
             centered = view - mean
-            matrix = ranks.sum_over_ranks(centered.T @ centered) / (ranks.size() * view.size(0) - 1)
+            count = ranks.size() * view.size(0) - 1
+            matrix = ranks.sum_over_ranks(centered.T @ centered) / count
             correlated = off_diagonal(matrix).square().sum()
             check_statistic(name, matrix.diagonal().sum() + correlated)
+            if z1.dtype == torch.float16:  # whose range the gradient may leave
+                of_covariance = 4 * covariance / count * (centered @ (matrix - matrix.diagonal().diag()))
+                of_distance = 2 * invariance / view.size(0) * (views["z1"] - views["z2"])
+                of_distance = of_distance * columns if form == "paper" else of_distance
+                steepest = (of_covariance.abs() + of_distance.abs()).amax() / columns
+                check_statistic(name, ranks.largest_over_ranks(steepest).to(z1.dtype))
             short = short + (target - (matrix.diagonal() + epsilon).sqrt()).clamp(min=0).mean()
             shared = shared + correlated / columns
         if form == "released":
