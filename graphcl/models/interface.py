@@ -67,8 +67,8 @@ def optional_arguments(encoder: nn.Module, names: Iterable[str], method: str = "
     if _takes_any_name(parameters):
         bases = (_parameters(vars(base)[method]) for base in type(encoder).__mro__[1:] if method in vars(base))
         if inherited := next((each for each in bases if "edge_index" in each), None):
-            merged = inherited | parameters
-            parameters = {key: each for key, each in merged.items() if key != "parts" and each.kind != each.VAR_KEYWORD}
+            named = {key: each for key, each in parameters.items() if each.kind != each.VAR_KEYWORD}
+            parameters = {key: each for key, each in (inherited | named).items() if key != "parts"}
     used = {name: parameters[name].default is inspect.Parameter.empty for name in names if name in parameters}
     if _takes_any_name(parameters):
         others = [name for name in names if name not in parameters and name != "parts"]
