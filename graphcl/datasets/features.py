@@ -23,8 +23,8 @@ def node_features(
         what: the name of the data set, for messages.
 
     Returns:
-        `x [N, F]` in torch's default floating type (or as category indices), `features` with `auto` resolved, and the
-        number of degree columns.
+        `x [N, F]` in torch's default floating type (or as category indices in int64), `features` with `auto` resolved,
+        and the number of degree columns.
 
     Raises:
         InputError: `features` requests labels but the data set has no `x`, or combines degrees with category indices.
@@ -35,14 +35,16 @@ def node_features(
         features = bare if data.x is None else features.replace("auto", "labels")
     if "labels" in features and data.x is None:
         raise InputError(f"`features` is {features!r}, but {what} has no `x`; choose 'constant' or 'degree'.")
-    if settings.categories and "labels" in features and not data.x.is_floating_point():
+    x = data.x if data.x is None or data.x.is_floating_point() else data.x.long()  # the type of indices
+    if settings.categories and "labels" in features and not x.is_floating_point():
         if features != "labels":
             raise InputError(f"`features` is {features!r}, but `x` of {what} holds category indices; choose 'labels'.")
-        return data.x, features, 0
+        return x, features, 0
     kind, columns, degrees = torch.get_default_dtype(), [], 0
     if "labels" in features:
-        _warn_of_magnitudes(data.x, what)
-        columns.append(data.x.to(kind))
+        if data.x.dtype != torch.bool:
+            _warn_of_magnitudes(x, what)
+        columns.append(x.to(kind))
     if features == "constant":
         columns.append(torch.ones(int(ptr[-1]), 1, dtype=kind, device=ptr.device))
     if "degree" in features:
@@ -58,7 +60,7 @@ def node_features(
 
 def _warn_of_magnitudes(x: Tensor, what: str) -> None:
     """Warn if an integer `x` has values other than 0 and 1, which may be categories but are used as magnitudes."""
-    if x.is_floating_point() or x.dtype == torch.bool or not x.numel():
+    if x.is_floating_point() or not x.numel():
         return
     low, high = (int(each) for each in x.aminmax())
     if low < 0 or high > 1:

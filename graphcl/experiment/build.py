@@ -108,19 +108,23 @@ def make_model(
         if config.keep_projector:
             module = module if isinstance(module, Tower) else Tower(module, projection, projector)
             projection, projector = None, "none"
-        model = model_of(module, dataset.rows, projection, projector)
-    if config.init is not None and trained:
-        initial, _ = read_encoder(config.init, encoder=encoder)
-        if isinstance(model.encoder, Tower) != isinstance(initial, Tower):  # only one has a projector
-            module, initial = (each.encoder if isinstance(each, Tower) else each for each in (module, initial))
-        try:
-            module.load_state_dict(initial.state_dict())
-        except RuntimeError as error:
-            raise InputError(
-                f"the weights of `init` {config.init} do not fit the settings of the encoder ({reason(error)}); leave "
-                "these settings out, or `init`."
-            ) from None
-    return model
+        if config.init is not None and trained:  # before the model, as the weights may change the encoder's width
+            _load_initial(config.init, module, encoder)
+        return model_of(module, dataset.rows, projection, projector)
+
+
+def _load_initial(init: str, module: nn.Module, encoder: OwnEncoder | None) -> None:
+    """Load the weights of the encoder in the file `init` into `module`."""
+    initial, _ = read_encoder(init, encoder=encoder)
+    if isinstance(module, Tower) != isinstance(initial, Tower):  # only one has a projector
+        module, initial = (each.encoder if isinstance(each, Tower) else each for each in (module, initial))
+    try:
+        module.load_state_dict(initial.state_dict())
+    except RuntimeError as error:
+        raise InputError(
+            f"the weights of `init` {init} do not fit the settings of the encoder ({reason(error)}); leave these "
+            "settings out, or `init`."
+        ) from None
 
 
 def prepared(config: Config, dataset: GraphDataset, model: ContrastiveModel) -> GraphDataset:

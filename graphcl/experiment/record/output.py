@@ -165,6 +165,7 @@ class RunOutput(Output):
             "config": config.model_copy(update={"resume": False}).model_dump(),
             "ranks": self.ranks.size,
         })  # fmt: skip
+        folder.read_back(seed)
         self.checkpoints(seed).keep_last()
 
     def finish(self) -> dict[str, Any]:

@@ -20,8 +20,8 @@ from graphcl.errors import InputError, reason
 from graphcl.evaluate import FoldScores
 from graphcl.experiment.record.epoch_log import FILE, EpochLog
 from graphcl.models.contrastive import ContrastiveModel
-from graphcl.models.saved import EncoderDescription, Weights, read_saved, save_encoder
-from graphcl.models.towers import TwoTowers
+from graphcl.models.saved import EncoderDescription, Weights, read_encoder, read_saved, save_encoder
+from graphcl.models.towers import Role, TwoTowers
 from graphcl.sparse.rows import SparseRows
 from graphcl.system.arrays import read_arrays
 from graphcl.system.files import digest, read_json, refuse_links, remove_partial, write_text, write_whole
@@ -113,6 +113,18 @@ class RunFolder:
         weights = self._weights, self._target_weights
         write_whole(self.path / "encoder.pt", lambda file: save_encoder(file, description, *weights))
         write_whole(self.path / "embeddings.npz", lambda file: np.savez(file, **arrays))
+
+    def read_back(self, seed: int) -> None:
+        """Raise InputError if the encoder of a seed cannot be loaded from `encoder.pt`."""
+        roles: tuple[Role, ...] = ("query", "target") if self._target_weights else ("query",)
+        for role in roles:
+            try:
+                read_encoder(self.path, seed, role=role)
+            except Exception as error:  # the constructor of a user's encoder can raise any exception
+                raise InputError(
+                    f"the encoder of seed {seed} cannot be loaded back ({reason(error).rstrip('.')}); its weights, "
+                    f"embeddings and scores are kept in {self.path}."
+                ) from error
 
     def add_result(self, result: Mapping[str, Any]) -> None:
         """Write `result`, with checksums of it and of each seed's metrics, to `result.json`, replacing a former one."""

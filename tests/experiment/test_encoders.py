@@ -1,0 +1,100 @@
+"""Test every encoder in a run: each type of `x`, and files that can be read again."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import InMemoryDataset
+
+from graphcl import InputError, load_encoder, run
+from graphcl.config import make_config
+from graphcl.experiment.build import make_model, prepared, try_settings
+from graphcl.experiment.encoder_input import load_arguments, load_with_pairs
+from graphcl.loaders.resident import ResidentLoader
+from graphcl.registry import encoders
+from graphcl.run import main
+from graphcl.sparse.rows import SparseRows
+from graphcl.training.loop import embed
+from tests.conftest import small_graphs
+
+OF_GRAPHS = [name for name in encoders if name != "node_gcn"]
+DTYPES = ["bool", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32"]
+DTYPES += ["float16", "bfloat16", "float32", "float64", "complex64"]
+
+
+def saved(tmp_path, dtype):
+    """Save 24 graphs with features and bonds of OGB's columns, in groups of two, and return the path."""
+    graphs = small_graphs(24, molecules=True)
+    for number, graph in enumerate(graphs):
+        graph.x, graph.group = graph.x.clamp(max=1).to(dtype), torch.tensor([number // 2])
+    InMemoryDataset.save(graphs, tmp_path / "own.pt")
+    return str(tmp_path / "own.pt")
+
+
+def settings(name, path):
+    spec = {"hidden_channels": 8} if "hidden_channels" in encoders.arguments(name).defaults else {}
+    sparse = {"positives": "group"} if name == "wl_sparse" else {"views": {"second": "node_drop"}}
+    return make_config({"dataset": path, "encoder": {"name": name, **spec}, **sparse})
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_type_of_x_is_encoded_or_refused_in_a_line(dtype, tmp_path):
+    path = saved(tmp_path, getattr(torch, dtype))
+    outcomes = {}
+    for name in OF_GRAPHS:
+        config = settings(name, path)
+        try:
+            dataset = load_with_pairs(**load_arguments(config))
+            try_settings(config, dataset)
+        except InputError as error:
+            outcomes[name] = str(error)
+            continue
+        assert dataset[0].x.dtype in (torch.float32, torch.int64), name
+        model = make_model(config, dataset)
+        prepared(config, dataset, model)
+        rows, _ = embed(model, ResidentLoader(dataset, 8))
+        assert (rows.value if isinstance(rows, SparseRows) else rows).isfinite().all(), name
+    whole = "int" in dtype or dtype == "bool"
+    refused = OF_GRAPHS if dtype == "complex64" else [] if whole else ["molecule_gine"]
+    assert [*outcomes] == refused, outcomes
+    assert "\n" not in "".join(outcomes.values())
+
+
+@pytest.mark.parametrize("name", OF_GRAPHS)
+def test_a_run_reads_its_encoder_back_and_starts_others(name, tmp_path):
+    """The weights of `wl_sparse` are as many as the patterns of its graphs, so its width is known only with them."""
+    path, widths = saved(tmp_path, torch.uint8), []
+    sparse = ["--positives", "group"] if name == "wl_sparse" else ["--views.second", "node_drop"]
+    words = ["--dataset", path, "--encoder", name, *sparse, "--epochs", "1", "--eval", "none", "--report", "false"]
+    for run_, init in (("a", []), ("b", ["--init", str(tmp_path / "a")])):
+        assert main([*words, "--seeds", "0", "--out", str(tmp_path / run_), *init]) == 0
+        encoder, description = load_encoder(tmp_path / run_)
+        assert encoder.out_channels == description.out_channels
+        widths.append(description.out_channels)
+    assert widths[0] == widths[1] > 1
+    assert f"{widths[1]} columns" in (tmp_path / "b" / "card.md").read_text()
+
+
+def test_whole_numbers_are_scored_as_categories(tmp_path):
+    found = run(dataset=saved(tmp_path, torch.int8), encoder="wl_sparse", positives="group", eval=["retrieval"],
+                epochs=1, seeds=[0], out=str(tmp_path / "run"))  # fmt: skip
+    assert found.rows["trained"].mean > 0
+
+
+def test_an_encoder_that_cannot_be_read_back_is_said_and_keeps_its_rows(tmp_path, capsys, monkeypatch):
+    def broken(*args, **kwargs):
+        raise InputError("encoder.pt is corrupted: no weight.")
+
+    monkeypatch.setattr("graphcl.experiment.record.run_folder.read_encoder", broken)
+    words = ["--dataset", saved(tmp_path, torch.float32), "--epochs", "1", "--eval", "knn", "--report", "false"]
+    assert main([*words, "--seeds", "0", "--out", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr().err
+    assert re.fullmatch(
+        r"graphcl: the encoder of seed 0 cannot be loaded back \(encoder\.pt is corrupted: no weight\); its weights, "
+        r"embeddings and scores are kept in .*run\.\n", said
+    )  # fmt: skip
+    assert np.load(tmp_path / "run" / "embeddings.npz")["h"].shape[1] == 24
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["seeds"] == [0]
