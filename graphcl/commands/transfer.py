@@ -217,12 +217,11 @@ def _compared(found: Mapping[str, Sequence[Scores]]) -> dict[str, Any]:
 
 def untrained_encoder(description: EncoderDescription, seed: int) -> nn.Module:
     """Return an untrained encoder on the CPU, with the initial weights of a run with this seed."""
-    from graphcl.models.interface import make_encoder
+    from graphcl.models.saved import new_encoder
     from graphcl.training.randomness import seeded
 
-    spec = description.encoder
     with seeded(seed):
-        return make_encoder(spec.name, spec.arguments or {}, description.in_channels, description.edge_dim)
+        return new_encoder(description)
 
 
 def _usable_config(config: Config, settings: Transfer, dataset: GraphDataset) -> Config:

@@ -206,8 +206,8 @@ def read_encoder(
     elif found := encoders.problems(name, arguments, "encoder.arguments."):
         raise InputError(f"{file}: {' '.join(found)}")
     else:
-        make = partial(make_encoder, name, arguments, description.in_channels, description.edge_dim)
-    if description.tower is not None:
+        make = partial(new_encoder, description)
+    if encoder is not None and description.tower is not None:
         make = partial(make_tower, make, description.out_channels, description.tower)
     _check_sizes(description, state, file)
     if encoder is None:
@@ -220,6 +220,13 @@ def read_encoder(
     _check_fit(description, state, module, file)
     module.load_state_dict(_renamed(state, module))
     return module.eval(), description
+
+
+def new_encoder(description: EncoderDescription) -> nn.Module:
+    """Return an untrained encoder of the described architecture, with its projector if it has one."""
+    name, arguments = description.encoder.name, description.encoder.arguments or {}
+    make = partial(make_encoder, name, arguments, description.in_channels, description.edge_dim)
+    return make() if description.tower is None else make_tower(make, description.out_channels, description.tower)
 
 
 def read_saved(path: str | os.PathLike[str], role: Role = "query") -> tuple[EncoderDescription, Weights]:

@@ -129,6 +129,17 @@ def test_folds(saved_graphs, tmp_path, capsys):
     assert "10 stratified folds, C by an inner 5-fold grid; mean over 3 seeds, of one encoder.\n" in printed
 
 
+def test_an_encoder_that_keeps_its_projector_is_compared_with_its_own_architecture(tmp_path):
+    settings = {"keep_projector": True, "projection": 5}
+    dataset, models = save_untrained(tmp_path / "tower.pt", small_graphs(), (3,), **settings)
+    description, _ = read_saved(tmp_path / "tower.pt")
+    untrained, expected = untrained_encoder(description, 3), models[3].encoder
+    assert repr(untrained) == repr(expected)
+    assert all(torch.equal(each, expected.state_dict()[key]) for key, each in untrained.state_dict().items())
+    h, _ = embed(untrained, make_loader(dataset, 40))
+    assert h.shape == (36, 5)
+
+
 def test_molecules_that_do_not_fit(place, bbbp, capsys):
     assert main([str(place / "two.pt"), *bbbp, *FINETUNE, "--seeds", "3", "4"]) == 2
     assert f"`seeds` must be among those of {place / 'two.pt'}, 3, 5; got 4." in capsys.readouterr().err
