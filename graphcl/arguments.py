@@ -91,7 +91,7 @@ SplitName = Annotated[
     ),
 ]
 """Splits of molecules, see `graphcl.datasets.molecules.split`."""
-MetricName = Literal["rocauc", "ap", "acc", "rmse", "mae"]
+MetricName = Literal["rocauc", "ap", "acc", "rmse", "mae", "r2"]
 """Metrics by which a split of molecules can be scored."""
 _WANTED = {
     "float": "a number",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -33,14 +33,18 @@ class Benchmark:
     Args:
         split: indices of the graphs in each part; the keys are `train`, `valid` and `test`.
         task_type: kind of task in the benchmark's terms, such as "binary classification".
-        eval_metric: `rocauc`, `ap`, `acc` or `rmse`.
+        eval_metric: `rocauc`, `ap`, `acc`, `rmse`, `mae` or `r2`.
         num_tasks: number of targets, the columns of `y`.
+        tasks: names of the targets, if they have any.
+        classes: texts that the numbers 0, 1, ... of the only target stand for, if it was one of texts.
     """
 
     split: Mapping[str, Tensor]
     task_type: str
     eval_metric: str
     num_tasks: int
+    tasks: Sequence[str] = ()
+    classes: Sequence[str] = ()
 
 
 class GraphDataset(InMemoryDataset):

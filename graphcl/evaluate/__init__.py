@@ -17,6 +17,7 @@ from graphcl.evaluate.ranking import QueryScores, rank_by, rank_queries
 from graphcl.evaluate.scores import (
     LOWER,
     METRICS,
+    NUMBERS,
     FoldScores,
     Gain,
     PairedTest,
@@ -32,6 +33,7 @@ from graphcl.evaluate.scores import (
 __all__ = [
     "LOWER",
     "METRICS",
+    "NUMBERS",
     "FoldScores",
     "Gain",
     "PairedTest",

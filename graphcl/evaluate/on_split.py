@@ -5,7 +5,7 @@
 - The candidate, such as C or k, with the best metric on the validation part, averaged over tasks, is chosen. Of equally
   good ones, the first is chosen.
 - Score: the metric on the test part, see `graphcl.evaluate.metrics`. The score equals that of
-  `ogb.graphproppred.Evaluator`, but is in percent unless the metric is an error.
+  `ogb.graphproppred.Evaluator`, but is in percent unless the metric is of numbers.
 """
 
 from __future__ import annotations
@@ -20,14 +20,19 @@ from torch import Tensor
 from graphcl.arguments import MetricName, shown
 from graphcl.errors import InputError, warn
 from graphcl.evaluate.folds import as_array, worker_count
-from graphcl.evaluate.metrics import task_mean
-from graphcl.evaluate.scores import LOWER, FoldScores
+from graphcl.evaluate.metrics import further_figures, task_mean
+from graphcl.evaluate.scores import LOWER, NUMBERS, FoldScores
 
 PARTS = ("train", "valid", "test")
 HELD_OUT = 0.1
 """Fraction of the graphs in the validation part and in the test part of a split by group."""
 Predict = Callable[[np.ndarray], list[np.ndarray]]
 """Function from rows to their predictions, one array per candidate."""
+OnPredicted = Callable[[np.ndarray, np.ndarray], object]
+"""Function called with the rows of the test part and their predictions `[rows, tasks]`.
+
+They are numbers, probabilities of class 1 or, for accuracy, classes.
+"""
 
 
 def split_parts(split: Mapping[str, Tensor | np.ndarray], n: int) -> dict[str, np.ndarray]:
@@ -127,10 +132,12 @@ def on_split(
     candidates: Sequence[float],
     fit: Callable[[np.ndarray, np.ndarray, Sequence[float], str], Predict],
     workers: int | None,
-) -> FoldScores:
-    """Return the test score of the best of the `candidates` for rows `z [n, D]` and targets `y [n, tasks]`.
+    tasks: Sequence[str] = (),
+) -> tuple[FoldScores, np.ndarray]:
+    """Return the test score of the best of the `candidates`, for rows `z [n, D]`, and its predictions `[test, tasks]`.
 
-    `fit` takes the training rows and targets of one task, the candidates and the metric; threads fit different tasks.
+    `y [n, tasks]` are the labels, and `tasks` the names of their columns. `fit` takes the training rows and targets of
+    one task, the candidates and the metric; threads fit different tasks.
 
     Raises:
         InputError: `y` has a wrong shape or labels, or the metric is unknown or undefined on a part.
@@ -140,22 +147,26 @@ def on_split(
     y = as_array("y", y)
     if y.ndim != 2 or len(y) != len(z) or y.shape[1] < 1:
         raise InputError(f"`y` must be [{len(z)}, tasks], got shape {list(y.shape)}.")
+    if tasks and len(tasks) != y.shape[1]:
+        raise InputError(f"`tasks` must name the {y.shape[1]} columns of `y`, got {len(tasks)} names.")
     if not isinstance(metric, str) or metric not in get_args(MetricName):
-        raise InputError(f"`eval_metric` must be rocauc, ap, acc, rmse or mae, got {shown(metric)}.")
+        raise InputError(f"`eval_metric` must be rocauc, ap, acc, rmse, mae or r2, got {shown(metric)}.")
     known = y[~np.isnan(y)]
-    if not np.isfinite(known).all() or (metric not in LOWER and (known != np.trunc(known)).any()):
-        wanted = "finite numbers" if metric in LOWER else "whole numbers"
+    if not np.isfinite(known).all() or (metric not in NUMBERS and (known != np.trunc(known)).any()):
+        wanted = "finite numbers" if metric in NUMBERS else "whole numbers"
         raise InputError(f"`y` must hold {wanted}, or NaN for a missing label, if `eval_metric` is {metric}.")
     if metric in ("rocauc", "ap") and len(np.unique(known)) > 2:
         raise InputError(f"`y` must have two classes if `eval_metric` is {metric}, got {len(np.unique(known))}.")
     rows = {part: z[index] for part, index in parts.items()}
-    targets = {part: y[index].astype(np.float64) for part, index in parts.items()}
+    truth = {part: y[index].astype(np.float64) for part, index in parts.items()}
 
     def predictions(task: int) -> list[list[np.ndarray]]:
-        known = ~np.isnan(targets["train"][:, task])
-        labels = targets["train"][known, task]
+        known = ~np.isnan(truth["train"][:, task])
+        labels = truth["train"][known, task]
         if len(np.unique(labels)) < 2:  # models reject targets of one class or none
             constant = float(labels.mean()) if len(labels) else 0.0
+            if metric in ("rocauc", "ap") and len(labels):
+                constant = 60 * constant - 30  # the logarithm of the odds that is next to certain
             return [[np.full(len(parts[part]), constant)] * len(candidates) for part in ("valid", "test")]
         predict = fit(rows["train"][known], labels, candidates, metric)
         return [predict(rows[part]) for part in ("valid", "test")]
@@ -164,7 +175,8 @@ def on_split(
     with threadpool_limits(1, "blas"), ThreadPoolExecutor(worker_count(workers)) as pool:
         found = list(pool.map(predictions, range(y.shape[1])))
     valid, test = ([np.stack([task[j][i] for task in found], axis=1) for i in range(len(candidates))] for j in (0, 1))
-    inner = [task_mean(metric, targets["valid"], each) for each in valid]
+    inner = [task_mean(metric, truth["valid"], each) for each in valid]
     best = int(np.argmin(inner) if metric in LOWER else np.argmax(inner))
-    score = task_mean(metric, targets["test"], test[best])
-    return FoldScores(seed, (score,), (candidates[best],), (inner[best],), 1, 1, metric)
+    score = task_mean(metric, truth["test"], test[best])
+    figures = further_figures(metric, truth["test"], test[best], tasks)
+    return FoldScores(seed, (score,), (candidates[best],), (inner[best],), 1, 1, metric, figures=figures), test[best]

@@ -17,6 +17,7 @@ METRICS = {
     "acc": "accuracy %",
     "rmse": "RMSE",
     "mae": "MAE",
+    "r2": "R2",
     "nmi": "NMI %",
     "ari": "ARI %",
     "mrr": "MRR %",
@@ -25,6 +26,8 @@ METRICS = {
 """Display name of each metric."""
 LOWER = {"rmse", "mae"}
 """Metrics of `METRICS` where lower is better."""
+NUMBERS = {*LOWER, "r2"}
+"""Metrics of predicted numbers; all others are of classes, in percent."""
 Row = TypeVar("Row")
 
 

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from graphcl.datasets.dataset import Benchmark, GraphDataset
 from graphcl.errors import InputError
-from graphcl.evaluate import LOWER, FoldScores
+from graphcl.evaluate import LOWER, NUMBERS, FoldScores
 from graphcl.evaluate.metrics import check_metric, task_mean
 from graphcl.evaluate.on_split import PARTS
 from graphcl.loaders.loader import make_loader
@@ -68,12 +68,12 @@ def supervised_loss(out: Tensor, y: Tensor, metric: str) -> Tensor:
 
     where $o_{it}$ and $y_{it}$ are the output and the label of graph i for task t, and $m_{it}$ is 0 if the label is
     missing, else 1. The loss $\ell$ is the binary cross-entropy for ROC-AUC and AP, the cross-entropy for accuracy, and
-    the squared error for RMSE and MAE.
+    the squared error for RMSE, MAE and R2.
 
     Args:
         out: outputs `[B, tasks]`; for accuracy, logits `[B, classes]` of the only task.
         y: labels `[B, tasks]`; NaN for a missing label.
-        metric: `rocauc`, `ap`, `acc`, `rmse` or `mae`.
+        metric: `rocauc`, `ap`, `acc`, `rmse`, `mae` or `r2`.
 
     Returns:
         A scalar; 0 if no label is known.
@@ -87,7 +87,7 @@ def supervised_loss(out: Tensor, y: Tensor, metric: str) -> Tensor:
     targets = y.nan_to_num(0)
     if metric == "acc":
         losses = functional.cross_entropy(out, targets.long().flatten(), reduction="none")[:, None]
-    elif metric in LOWER:
+    elif metric in NUMBERS:
         losses = (out - targets).square()
     else:
         losses = functional.binary_cross_entropy_with_logits(out, targets, reduction="none")

@@ -23,6 +23,10 @@ from graphcl.references.rows import row_labels
 from graphcl.registry import evaluators
 
 
+_FIGURES = 20
+"""Largest number of further figures of an evaluator that are printed, as a benchmark may have 128 tasks."""
+
+
 def environment(device: torch.device) -> dict[str, Any]:
     """Return the versions, the commit, the hardware and the command line of this process, for `result.json`."""
     versions = {"python": platform.python_version()}
@@ -79,7 +83,9 @@ def table_lines(result: Mapping[str, Any], rows: Mapping[str, str]) -> list[str]
         further = [score.get("trained", {}).get("figures", {}) for score in scores["per_seed"]]
         means = {name: sum(each[name] for each in further) / len(further) for name in further[0]}
         ends = means.pop("mrr_low", None), means.pop("mrr_high", None)
-        lines += [f"{f'{evaluator}, trained, {name}':40}{mean:12.2f}" for name, mean in means.items()]
+        lines += [f"{f'{evaluator}, trained, {name}':40}{mean:12.2f}" for name, mean in [*means.items()][:_FIGURES]]
+        if len(means) > _FIGURES:
+            lines.append(f"{evaluator}: {len(means) - _FIGURES} more figures are in result.json")
         if None not in ends:
             lines.append(f"{f'{evaluator}, trained, 95 % over queries':40}{ends[0]:12.2f} to {ends[1]:.2f}")
     return lines

@@ -47,6 +47,8 @@ class _BenchmarkMeta(Settings):
     task_type: Name
     eval_metric: Name
     num_tasks: Count
+    tasks: list[str] = []  # noqa: RUF012, pydantic copies it
+    classes: list[str] = []  # noqa: RUF012
 
 
 class CompactMeta(Settings):

@@ -173,13 +173,14 @@ class _Writer:
         benchmark = self._last.benchmark
         for part, graphs in benchmark.split.items() if benchmark else ():
             np.save(self._folder / f"split.{part}.npy", graphs.numpy())
+        about = {**vars(benchmark), "tasks": [*benchmark.tasks], "classes": [*benchmark.classes]} if benchmark else {}
         meta = Meta.of({
             "name": self._name, "features": self._last.features, "degree_columns": self._last.degree_columns,
             "num_graphs": self._num_graphs, "attributes": cut_as,
             "compact": {key: found for key, column in self._columns.items() if (found := column.compact())},
             "texts": [key for key, column in self._columns.items() if column.text],
             "classes": classes,
-            "benchmark": benchmark and {key: each for key, each in vars(benchmark).items() if key != "split"},
+            "benchmark": {key: each for key, each in about.items() if key != "split"} or None,
         })  # fmt: skip
         (self._folder / META).write_text(meta.model_dump_json(indent=1) + "\n")
 

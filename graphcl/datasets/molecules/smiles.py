@@ -27,6 +27,8 @@ CHUNK = 4096
 """Number of rows that are parsed at a time."""
 MAX_ATOMS = 2**14
 """Largest number of atoms of a molecule; RDKit's time to list the bonds grows with their square."""
+_UNLIKE = 10.0
+"""Ratio of the deviations of two targets from which the mean of their errors says little about one of them."""
 HYDROGEN_ISOTOPE = re.compile(r"\[\d+H").search
 """Function that finds deuterium and tritium in a SMILES, which RDKit's parser does not remove."""
 
@@ -56,14 +58,32 @@ def load_molecules(source: Any, settings: SplitTable) -> tuple[Parser, Graphs, B
     known = y.nan_to_num(0)
     binary = bool(((known == 0) | (known == 1)).all())
     classes = bool(((known >= 0) & (known == known.trunc()) & (known < 2**24)).all())
-    metric = metric or ("rocauc" if binary else "acc" if table.texts else "rmse")
+    metric = metric or ("rocauc" if binary else "acc" if table.classes else "rmse")
     if not {"rocauc": binary, "ap": binary, "acc": classes}.get(metric, True):
-        raise InputError(f"`metric` {metric} needs targets of 0 or 1 (acc: of classes 0, 1, ...); use rmse or mae.")
+        raise InputError(f"`metric` {metric} needs targets of 0 or 1 (acc: of classes 0, 1, ...); use rmse, mae or r2.")
+    if metric in ("rmse", "mae"):
+        _warn_of_units(table.name, settings.target, y.numpy())
     data.y, slices["y"] = y, torch.arange(len(y) + 1)
     parts = split_molecules(data.smiles, y, split)
-    task = {"acc": "classification", "rmse": "regression", "mae": "regression"}.get(metric, "binary classification")
-    benchmark = Benchmark(split=parts, task_type=task, eval_metric=metric, num_tasks=y.size(1))
+    kinds = {"rocauc": "binary classification", "ap": "binary classification", "acc": "classification"}
+    task = kinds.get(metric, "regression")
+    names = tuple(settings.target), tuple(table.classes)
+    benchmark = Benchmark(parts, task, metric, y.size(1), *names)
     return parser, (data, slices), benchmark
+
+
+def _warn_of_units(name: str, targets: Sequence[str], y: np.ndarray) -> None:
+    """Warn if the mean of the errors of several targets is that of a few: of classes and numbers, or unlike units."""
+    if y.shape[1] < 2:
+        return
+    spread = {target: float(np.nanstd(column)) for target, column in zip(targets, y.T, strict=True)}
+    binary = [np.isin(column[~np.isnan(column)], (0, 1)).all() for column in y.T]
+    low, high = min(spread, key=spread.__getitem__), max(spread, key=spread.__getitem__)
+    if any(binary) != all(binary) or spread[high] > _UNLIKE * spread[low]:
+        kinds = "0 and 1 are scored as numbers, and " if any(binary) else ""
+        scales = f"deviations from {spread[low]:.3g} ({one_line(low, 40)}) to {spread[high]:.3g} ({one_line(high, 40)})"
+        advice = "read the score of each target, pass --metric r2, or score classes and numbers in runs of their own"
+        warn(f"{name}: {kinds}the targets have {scales}, so the mean of their errors is that of a few; {advice}.")
 
 
 def _print_counts(parser: Parser, duplicates: int = 0) -> None:

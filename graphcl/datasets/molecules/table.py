@@ -35,7 +35,7 @@ class Table(NamedTuple):
         molecules: SMILES or RDKit molecules, one per row.
         lines: line number of each row in the file; empty for other sources.
         y: targets `[rows, tasks]` in float64, NaN where missing; None without targets.
-        texts: whether the only target is a string; `y` then holds class indices.
+        classes: the different texts, in order, if the only target is one of texts; `y` then holds their indices.
         groups: number of each row's group `[rows]`, -1 where the cell is empty; None without groups.
     """
 
@@ -43,7 +43,7 @@ class Table(NamedTuple):
     molecules: Sequence[Any]
     lines: Sequence[int] = ()
     y: Tensor | None = None
-    texts: bool = False
+    classes: Sequence[str] = ()
     groups: Tensor | None = None
 
 
@@ -170,9 +170,9 @@ def _cell(graph: object, key: Any, number: int) -> Any:
 
 def _targets(
     columns: Sequence[Sequence[Any]], names: Sequence[str], lines: Sequence[int]
-) -> tuple[Tensor | None, bool]:
-    """Return the targets `[rows, tasks]` in float64, and whether the only target is a string; or `(None, False)`."""
-    found, texts = [], False
+) -> tuple[Tensor | None, Sequence[str]]:
+    """Return the targets `[rows, tasks]` in float64, or None, and the classes of the only target if it holds texts."""
+    found, classes = [], list[str]()
     for name, column in zip(names, columns, strict=True):
         cells = ["" if each is None else str(each).strip() for each in column]
         known = [row for row, cell in enumerate(cells) if cell.lower() not in MISSING]
@@ -197,7 +197,7 @@ def _targets(
             cell = f"{one_line(cells[row], 40)!r} in {where(lines, row)}"
             raise InputError(f"`target` {name!r} needs numbers of float32, got {cell}; correct it, or leave it empty.")
         found.append(values)
-    return (torch.from_numpy(np.stack(found, axis=1)) if found else None), texts
+    return (torch.from_numpy(np.stack(found, axis=1)) if found else None), classes
 
 
 def _text(cell: Any) -> str | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.disk.on_disk import is_on_disk, open_on_disk
 from graphcl.datasets.molecules.columns import SUFFIXES
@@ -104,7 +106,8 @@ class Molecules(Source):
     def read(self, source: Any, request: Request) -> object:
         """Return the graphs of the valid molecules."""
         parser, graphs, benchmark = load_molecules(source, request.settings)
-        return Graphs(parser.table.name, *graphs, benchmark, True, parser.invalid)
+        classes = np.array(parser.table.classes, object) if parser.table.classes else None
+        return Graphs(parser.table.name, *graphs, benchmark, True, parser.invalid, classes)
 
 
 @sources.register("ogb")

@@ -3,7 +3,7 @@
 - Embedding: one row per graph, frozen; each column is standardised over the training part and clipped to
   [-5, 5]. Without the bound, one graph with a value that is rare in training, such as the count of a functional group,
   could determine an error.
-- Probe: one logistic regression for each task (column of `y`), or ridge regression if the metric is an error. C, of
+- Probe: one logistic regression for each task (column of `y`), or ridge regression if the metric is of numbers. C, of
   1e-5, 1e-4, ..., 1e3, is chosen on the validation part (`graphcl.evaluate.on_split`). The penalty of ridge regression
   is 1 / C.
 - No test graph influences the standardisation, C or the epoch. The unsupervised training sees all graphs, as on the TU
@@ -21,8 +21,8 @@ from torch import Tensor
 
 from graphcl.arguments import Costs, Count, Counts, Seed
 from graphcl.evaluate.folds import C_GRID, as_array, embedding, is_constant, worker_count
-from graphcl.evaluate.on_split import Predict, on_split, split_parts
-from graphcl.evaluate.scores import LOWER, FoldScores
+from graphcl.evaluate.on_split import OnPredicted, Predict, on_split, split_parts
+from graphcl.evaluate.scores import NUMBERS, FoldScores
 from graphcl.registry import evaluators
 
 TOLERANCE = 1e-6  # bound on the mean loss's gradient, tight enough that results do not depend on the warm start
@@ -42,6 +42,8 @@ def ogb(
     seed: Seed = 0,
     grid: Costs = GRID,
     workers: Count | None = None,
+    tasks: Sequence[str] = (),
+    on_predicted: OnPredicted | None = None,
 ) -> FoldScores:
     """Return the test score of a linear probe on a benchmark's split, by the protocol of `graphcl.evaluate.ogb`.
 
@@ -49,14 +51,17 @@ def ogb(
         h: embedding `[n, D]`, any float dtype, any device; converted to float64 on the CPU.
         y: targets `[n, tasks]`; NaN marks a missing label.
         split: indices of the graphs in the parts `train`, `valid` and `test`.
-        eval_metric: `rocauc`, `ap`, `acc`, `rmse` or `mae`.
+        eval_metric: `rocauc`, `ap`, `acc`, `rmse`, `mae` or `r2`.
         seed: seed of the training run, copied into the result; the probe itself is not random.
         grid: candidates for C, in [1e-100, 1e100].
         workers: number of threads, which fit different tasks; one per available core by default. The result does not
             depend on it.
+        tasks: names of the tasks, for `figures`.
+        on_predicted: called with the test rows and their predictions.
 
     Returns:
-        `FoldScores` with one fold: `accuracy` holds the test score, `chosen` C, and `inner` the validation score.
+        `FoldScores` with one fold: `accuracy` holds the test score, `chosen` C, `inner` the validation score, and
+        `figures` the score of each of several tasks and, of numbers, RMSE, MAE and R2.
 
     Raises:
         InputError: an argument is invalid, or the metric is undefined on a part.
@@ -69,7 +74,12 @@ def ogb(
     parts = split_parts(split, len(h))
     mean, deviation = h[parts["train"]].mean(0), h[parts["train"]].std(0)
     z = ((h - mean) / np.where(deviation > 0, deviation, 1)).clip(-BOUND, BOUND)
-    return on_split(z, y, parts, eval_metric, seed, sorted(map(float, grid)), _fit, workers)
+    found, predicted = on_split(z, y, parts, eval_metric, seed, sorted(map(float, grid)), _fit, workers, tasks)
+    if on_predicted is not None:  # ROC-AUC and AP rank the logarithms of the odds, which tie less than probabilities
+        from scipy.special import expit
+
+        on_predicted(parts["test"], expit(predicted) if eval_metric in ("rocauc", "ap") else predicted)
+    return found
 
 
 def _fit(z: np.ndarray, targets: np.ndarray, candidates: Sequence[float], metric: str) -> Predict:
@@ -77,7 +87,7 @@ def _fit(z: np.ndarray, targets: np.ndarray, candidates: Sequence[float], metric
     from sklearn import config_context
     from sklearn.linear_model import LogisticRegression, Ridge
 
-    if metric in LOWER:
+    if metric in NUMBERS:
         found = [Ridge(alpha=1 / c).fit(z, targets).predict for c in candidates]
         return lambda rows: [predict(rows) for predict in found]
     # chosen as in `logreg`, for speed; fingerprints are too wide for Newton's D x D matrices, and Newton's line search
@@ -104,6 +114,8 @@ def ogb_forest(
     grid: Counts = (1, 3),
     trees: Count = 300,
     workers: Count | None = None,
+    tasks: Sequence[str] = (),
+    on_predicted: OnPredicted | None = None,
 ) -> FoldScores:
     r"""Return the test score of a random forest on a benchmark's split.
 
@@ -128,13 +140,17 @@ def ogb_forest(
     """
     h = embedding(h)
     if is_constant(h):  # trees would be arbitrary
-        return ogb(h, y, split=split, eval_metric=eval_metric, seed=seed)
+        known = {"tasks": tasks, "on_predicted": on_predicted}
+        return ogb(h, y, split=split, eval_metric=eval_metric, seed=seed, **known)
     parts = split_parts(split, len(h))
     z = np.stack([_codes(column, parts["train"]) for column in h.T], axis=1)
     threads = max(1, worker_count(workers) // max((1, *as_array("y", y).shape[1:])))
     for count in (max(1, trees // 5), trees):
-        found = on_split(z, y, parts, eval_metric, seed, grid, partial(_fit_forests, seed, count, threads), workers)
+        fit = partial(_fit_forests, seed, count, threads)
+        found, predicted = on_split(z, y, parts, eval_metric, seed, grid, fit, workers, tasks)
         grid = [int(found.chosen[0])]
+    if on_predicted is not None:
+        on_predicted(parts["test"], predicted.clip(0, 1) if eval_metric in ("rocauc", "ap") else predicted)
     return found
 
 
@@ -151,7 +167,7 @@ def _fit_forests(
     """Fit one forest per candidate, and return a function that predicts given rows with each of them."""
     from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
-    make, columns = (RandomForestRegressor, 1 / 3) if metric in LOWER else (RandomForestClassifier, "sqrt")
+    make, columns = (RandomForestRegressor, 1 / 3) if metric in NUMBERS else (RandomForestClassifier, "sqrt")
     forests = []
     for leaf in candidates:
         forest = make(trees, min_samples_leaf=int(leaf), max_features=columns, random_state=seed, n_jobs=threads)

@@ -1,5 +1,7 @@
 """Test molecules as a chemist passes them: columns with gaps, one molecule, salts, duplicates."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -156,3 +158,30 @@ def test_the_installed_encoder_is_read_once_and_copies_are_independent(pretraine
     assert not np.array_equal(changed.transform(["CCO"]), expected)
     np.testing.assert_array_equal(GraphCL.pretrained("molecules").transform(["CCO"]), expected)
     assert torch.get_num_threads() == threads
+
+
+def test_a_split_keeps_the_names_of_targets_and_classes():
+    smiles = ["C" * number for number in range(1, 41)]
+    table = pd.DataFrame({"smiles": smiles, "toxic": ["no", "yes"] * 20, "a": range(40), "b": [0, 1] * 20})
+    dataset = load_dataset(table, target="toxic", split="random")
+    assert (dataset.benchmark.tasks, dataset.benchmark.classes) == (("toxic",), ("no", "yes"))
+    assert dataset.y[:2, 0].tolist() == [0, 1]
+    assert load_dataset(table, target="toxic").classes.tolist() == ["no", "yes"]
+    assert load_dataset(table, target=["a", "b"], split="random", metric="r2").benchmark.tasks == ("a", "b")
+
+
+def test_targets_of_unlike_scales_are_warned_of():
+    smiles = ["C" * number for number in range(1, 41)]
+    table = pd.DataFrame({"smiles": smiles, "a": range(40), "b": [0, 1] * 20, "c": range(0, 4000, 100)})
+    table["d"] = table["a"]
+    mixed, units = (
+        r"0 and 1 are scored as numbers, .* to 11\.5 \(a\)",
+        r"own: the targets have deviations from 11\.5 \(",
+    )
+    for targets, words in ((["a", "b"], mixed), (["a", "c"], units)):
+        with pytest.warns(UserWarning, match=rf"{words}.*--metric r2"):
+            load_dataset(table, target=targets, split="random")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load_dataset(table, target=["a", "d"], split="random")
+        load_dataset(table, target=["a", "c"], split="random", metric="r2")

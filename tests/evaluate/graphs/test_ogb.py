@@ -1,11 +1,19 @@
 """Test the evaluators on a benchmark's split against scikit-learn."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.metrics import (
+    average_precision_score,
+    mean_absolute_error,
+    r2_score,
+    roc_auc_score,
+    root_mean_squared_error,
+)
 from sklearn.preprocessing import StandardScaler
 
 from graphcl.errors import InputError
@@ -49,7 +57,9 @@ def test_classification_equals_scikit_learn_by_task():
         grid = C_GRID[2:4]
         found = ogb(h, y, split=SPLIT, eval_metric=metric, seed=3, grid=grid)
         c, inner, test = by_hand(h, y, SPLIT, score, grid)
-        assert found == FoldScores(3, (pytest.approx(test),), (c,), (pytest.approx(inner),), 1, 1, metric)
+        assert dataclasses.replace(found, figures={}) == FoldScores(
+            3, (pytest.approx(test),), (c,), (pytest.approx(inner),), 1, 1, metric
+        )
         # The result does not depend on tensors, threads or the order of the grid.
         split = {part: torch.from_numpy(rows) for part, rows in SPLIT.items()}
         tensors = torch.from_numpy(h), torch.from_numpy(y)
@@ -111,10 +121,11 @@ def test_forest_equals_that_of_scikit_learn(metric):
             values, targets, split=SPLIT, eval_metric=metric, seed=7, grid=(1, 10), trees=50, workers=workers
         )
         assert (found.mean, found.inner[0], found.chosen) == (pytest.approx(test), pytest.approx(inner), (leaf,))
+        found = dataclasses.replace(found, figures={})
         one = ogb_forest(
             values, targets[:, :1], split=SPLIT, eval_metric=metric, seed=7, grid=(1, 10), trees=50, workers=2
         )
-        assert one == found  # both tasks are the same
+        assert dataclasses.replace(one, figures={}) == found  # both tasks are the same
 
 
 @pytest.mark.filterwarnings("error")
@@ -127,6 +138,37 @@ def test_what_cannot_be_learnt_scores_as_a_guess():
     assert both.mean == pytest.approx((one.mean + 50) / 2)
     y[SPLIT["train"], 1] = np.nan
     assert ogb(h, y, split=SPLIT, eval_metric="rocauc", grid=[1.0]).mean == both.mean
+
+
+@pytest.mark.parametrize("evaluator", [ogb, ogb_forest])
+@pytest.mark.parametrize("metric", ["rmse", "mae", "r2", "rocauc"])
+def test_predictions_and_figures_are_those_of_the_score(evaluator, metric):
+    h, y = data(2)
+    if metric != "rocauc":
+        y = y + h[:, :1] / 100
+    kept = []
+    options = {"grid": [1], "trees": 10} if evaluator is ogb_forest else {}
+    found = evaluator(
+        h, y, split=SPLIT, eval_metric=metric, tasks=["a", "b"], on_predicted=lambda *each: kept.append(each), **options
+    )
+    ((rows, predicted),) = kept
+    assert np.array_equal(rows, SPLIT["test"])
+    own, score = {"rmse": "RMSE", "mae": "MAE", "r2": "R2", "rocauc": "ROC-AUC"}[metric], []
+    scorers = {"RMSE": root_mean_squared_error, "MAE": mean_absolute_error, "R2": r2_score, "ROC-AUC": roc_auc_score}
+    if metric == "rocauc":
+        assert ((predicted >= 0) & (predicted <= 1)).all()
+    for name, scorer in scorers.items():
+        if (metric == "rocauc") == (name == "ROC-AUC"):
+            known = [~np.isnan(y[rows, task]) for task in (0, 1)]
+            score = [scorer(y[rows, task][known[task]], predicted[known[task], task]) for task in (0, 1)]
+            scale = 100 if metric == "rocauc" else 1
+            value = found.mean if name == own else found.figures[name]
+            assert value == pytest.approx(scale * np.mean(score))
+            if name == own:
+                assert [found.figures[f"{name} of {task}"] for task in "ab"] == pytest.approx(
+                    [scale * s for s in score]
+                )
+    assert list(found.figures)[-2:] == [f"{own} of a", f"{own} of b"]
 
 
 H, Y = data(1)
