@@ -84,8 +84,8 @@ def load_dataset(
         standardise: whether to reduce each molecule to its largest fragment, neutralised (RDKit's rdMolStandardize).
         split: "random", "stratified" or "scaffold" for a benchmark on the targets, with a seed if wanted, such as
             "scaffold-1"; default: none, see `graphcl.datasets.molecules.split`.
-        metric: score of the split: "rocauc", "ap", "acc", "rmse", "mae" or "r2"; default: rocauc for targets of 0 and 1, acc
-            for texts, else rmse.
+        metric: score of the split: "rocauc", "ap", "acc", "rmse", "mae" or "r2"; default: rocauc for targets of 0 and
+            1, acc for texts, else rmse.
         group: column of the groups, the `group` of each graph; an empty cell means no group.
         **settings: the last twelve, keywords defined in `graphcl.datasets.settings`.
 

@@ -17,7 +17,6 @@ from graphcl.evaluate.ranking import QueryScores, rank_by, rank_queries
 from graphcl.evaluate.scores import (
     LOWER,
     METRICS,
-    NUMBERS,
     FoldScores,
     Gain,
     PairedTest,
@@ -33,7 +32,6 @@ from graphcl.evaluate.scores import (
 __all__ = [
     "LOWER",
     "METRICS",
-    "NUMBERS",
     "FoldScores",
     "Gain",
     "PairedTest",

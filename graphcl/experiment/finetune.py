@@ -18,9 +18,10 @@ from torch.nn import functional
 
 from graphcl.datasets.dataset import Benchmark, GraphDataset
 from graphcl.errors import InputError
-from graphcl.evaluate import LOWER, NUMBERS, FoldScores
+from graphcl.evaluate import LOWER, FoldScores
 from graphcl.evaluate.metrics import check_metric, task_mean
 from graphcl.evaluate.on_split import PARTS
+from graphcl.evaluate.scores import NUMBERS
 from graphcl.loaders.loader import make_loader
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.training.loop import NonFiniteLossError, embed_batches

@@ -22,7 +22,6 @@ from graphcl.evaluate.needs import is_by_copies, need_of, takes
 from graphcl.references.rows import row_labels
 from graphcl.registry import evaluators
 
-
 _FIGURES = 20
 """Largest number of further figures of an evaluator that are printed, as a benchmark may have 128 tasks."""
 
