@@ -1,11 +1,12 @@
 """Compute Weisfeiler-Leman colours that are equal for equal patterns in any data set, on any machine and device.
 
-All numbers are 64-bit integers with wrap-around; `mix` is the finaliser of SplitMix64. With odd constants K and G:
+All numbers are 64-bit integers with wrap-around; `mix` is the finaliser of SplitMix64. With constants K, G and E:
 
 - The first colour of a node is mix(K + the sum over its non-zero features x_f of mix(bits(x_f) + G (f + 1))), where
   bits are those of the value in float64.
 - The colour at the next depth is mix(K colour + the sum over incoming edges of mix(colour of the source + label)).
-  The label of an edge is the first colour of its attributes, or 0 without attributes.
+  The label of an edge is mix(E + the first colour of its attributes), or 0 without attributes. Without E, nodes and
+  edges would have the same colours, and (source of category i, edge of category j) would equal (source j, edge i).
 
 A colour includes the node's colours at all smaller depths, so colours of different depths differ. Two different
 patterns have the same colour with probability about 2^-64.
@@ -24,6 +25,8 @@ OWN = 0xD1342543DE82EF95 - 2**64
 """K, the factor of a node's own colour."""
 OUTGOING = 0x2545F4914F6CDD1D
 """Added to the colours of the targets of outgoing edges."""
+EDGE = 0xA0761D6478BD642F - 2**64
+"""E, added to the first colours of edges, so that the colours of edges are none of nodes."""
 
 
 def mix(z: Tensor) -> Tensor:
@@ -78,13 +81,14 @@ def refine(first: Tensor, edge_index: Tensor, depth: int, edges: Tensor | None =
     """
     found = [first]
     source, target = edge_index
+    labels = None if edges is None else mix(edges + EDGE)
     ends = [(source, target, 0), (target, source, OUTGOING)] if both else [(source, target, 0)]
     for _ in range(depth):
         own = found[-1]
         total = own * OWN
         for of, to, salt in ends:
             # without labels, mix the nodes' colours once, not those of every edge
-            seen = mix(own + salt)[of] if edges is None else mix(own[of] + edges + salt)
+            seen = mix(own + salt)[of] if labels is None else mix(own[of] + labels + salt)
             total.index_add_(0, to, seen)
         found.append(mix(total))
     return torch.stack(found)

@@ -301,8 +301,8 @@ def _check_sizes(description: EncoderDescription, state: Mapping[str, Tensor], f
 
 def _check_fit(description: EncoderDescription, state: Mapping[str, Tensor], module: nn.Module, file: Path) -> None:
     """Raise InputError unless the weights and the width of the file are those of `module`."""
-    if isinstance(module, WLSparse):
-        module.resize_for(state)
+    if isinstance(module, WLSparse) and (problem := module.resize_for(state)):
+        raise InputError(f"{file} cannot be used: {problem}; train it again.")
     state = _renamed(state, module)
     saved, own = ({key: f"{list(w.shape)} {w.dtype}" for key, w in of.items()} for of in (state, module.state_dict()))
     found = [

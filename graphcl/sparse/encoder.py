@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from graphcl.arguments import Positive, interval
+from graphcl.errors import InputError
 from graphcl.graphs.colours import first_colours, refine
 from graphcl.graphs.segment import pointers
 from graphcl.registry import encoders
@@ -19,6 +21,10 @@ from graphcl.sparse.rows import Patterns, SparseRows, column_ids, patterns, shar
 FREQUENCIES, TIMES = 16, 8
 """Numbers of classes of a pattern's frequency in training, and of how often it occurs in a graph: powers of two."""
 Columns = Literal["unary", "log_counts"]
+VERSION = 2
+"""Version of the colours, see `WLSparse.version`."""
+OF_PATTERNS = ("b", "colour", "frequency", "column")
+"""Weights and buffers whose sizes depend on the training graphs."""
 
 
 @encoders.register("wl_sparse", rows="sparse", x="categories or numbers")
@@ -47,6 +53,8 @@ class WLSparse(nn.Module):
         colour: patterns with a weight of their own `[K]`, ascending; `fit` sets them.
         frequency: number of training groups with each of them `[K]`.
         column: columns of the training graphs `[V]`, ascending; those of the matrices of `graphcl.GraphCL`.
+        version: version of the colours, a number. None for weights of graphcl 0.1.0, whose colours of graphs without
+            edge attributes are the same.
 
     References: Shervashidze et al., "Weisfeiler-Lehman Graph Kernels", JMLR 2011. Kriege et al., "On Valid Optimal
     Assignment Kernels and Applications to Graph Classification", NIPS 2016. Formal et al., "SPLADE: Sparse Lexical and
@@ -56,6 +64,7 @@ class WLSparse(nn.Module):
     colour: Tensor
     frequency: Tensor
     column: Tensor
+    version: Tensor | None
 
     def __init__(
         self,
@@ -74,6 +83,7 @@ class WLSparse(nn.Module):
         self.b = nn.Parameter(torch.zeros(0))
         for name in ("colour", "frequency", "column"):
             self.register_buffer(name, torch.zeros(0, dtype=torch.long))
+        self.register_buffer("version", torch.tensor(VERSION))
 
     @property
     def out_channels(self) -> int:
@@ -105,10 +115,16 @@ class WLSparse(nn.Module):
         self.colour, self.frequency = frequencies(seen, least)
         self.column = torch.cat(columns).unique()
         self.b = nn.Parameter(self.b.new_zeros(len(self.colour)))
+        self.version = torch.tensor(VERSION, device=self.a.device)
         return self
 
     def colours(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:
         """Return the colours of all nodes at each depth, `[D + 1, N]`."""
+        if edge_attr is not None and self.version is None:
+            raise InputError(
+                "these weights of wl_sparse are of graphcl 0.1.0, whose colours of edge attributes were others; train "
+                "again, or leave `edge_attr` out."
+            )
         edges = None if edge_attr is None else first_colours(edge_attr, self.edge_step)
         return refine(first_colours(x, self.step), edge_index, self.depth, edges, self.both)
 
@@ -183,17 +199,39 @@ class WLSparse(nn.Module):
             total, above = total + own[above], parent[above]
         return (weights + total[of]).exp()
 
-    def resize_for(self, state: Mapping[str, Any]) -> None:
-        """Give the weights and buffers of single patterns the sizes in a state dict."""
-        for name in ("b", "colour", "frequency", "column"):
-            own, value = getattr(self, name), state.get(name)
-            if isinstance(value, Tensor) and value.shape != own.shape and value.dim() == 1:
+    def resize_for(self, state: Mapping[str, Any]) -> str:
+        """Give the weights and buffers of patterns the sizes in a state dict; return what is wrong with it, or ""."""
+        saved = {name: state[name] for name in OF_PATTERNS if isinstance(state.get(name), Tensor)}
+        for name, value in saved.items():
+            own = getattr(self, name)
+            if value.shape != own.shape and value.dim() == 1:
                 empty = own.new_zeros(value.shape)
                 setattr(self, name, nn.Parameter(empty) if name == "b" else empty)
+        version = state.get("version")
+        if version is None:
+            self.version = None
+        elif version.numel() != 1 or int(version) != VERSION:
+            return f"its colours have version {version.tolist()}, and this graphcl has {VERSION}"
+        if len({value.shape for name, value in saved.items() if name != "column"}) > 1:
+            sizes = ", ".join(f"`{name}` {list(value.shape)}" for name, value in saved.items() if name != "column")
+            return f"the weights of patterns have different lengths, {sizes}"
+        for name in ("colour", "column"):
+            if name in saved and bool((saved[name][1:] <= saved[name][:-1]).any()):
+                return f"`{name}` does not ascend"
+        return ""
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
-        self.resize_for({name: state_dict.get(prefix + name) for name in ("b", "colour", "frequency", "column")})
+        if problem := self.resize_for({name: state_dict.get(prefix + name) for name in (*OF_PATTERNS, "version")}):
+            rest[-1].append(problem)  # PyTorch's list of errors
         super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def digest(self) -> str:
+        """Return 16 hexadecimal digits that are equal for encoders with the same rows."""
+        settings = self.in_channels, self.depth, self.columns, self.step, self.edge_step, self.both, self.scale
+        total = hashlib.sha256(repr(settings).encode())
+        for tensor in (self.a, self.b, self.colour, self.frequency):
+            total.update(tensor.detach().cpu().numpy().tobytes())
+        return total.hexdigest()[:16]
 
     def _slots(self, colour: Tensor) -> Tensor:
         """Return the place of each colour in `self.colour`, or its length for unknown ones."""

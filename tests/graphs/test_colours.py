@@ -1,6 +1,7 @@
 """Colours against plain Python integers, the WL kernel's colours and PyG's WLConv."""
 
 import struct
+import zipfile
 
 import numpy as np
 import pytest
@@ -11,8 +12,8 @@ from torch_geometric.nn import WLConv
 
 from graphcl.datasets import load_dataset
 from graphcl.graphs import wl
-from graphcl.graphs.colours import GOLDEN, OUTGOING, OWN, first_colours, mix, refine
-from tests.conftest import small_graphs
+from graphcl.graphs.colours import EDGE, GOLDEN, OUTGOING, OWN, first_colours, mix, refine
+from tests.conftest import SHARED, small_graphs
 
 WRAP = 2**64
 
@@ -49,8 +50,9 @@ def test_first_colours_equal_plain_python(rows):
 @pytest.mark.parametrize("labelled", [False, True])
 def test_refined_colours_equal_plain_python(both, labelled):
     nodes, edges = [11, 22, 22, 33], [(0, 1), (1, 2), (3, 2), (2, 0), (3, 2)]
-    labels = [5, 6, 5, 5, 7] if labelled else [0] * 5
-    found = refine(torch.tensor(nodes), torch.tensor(edges).T, 2, torch.tensor(labels) if labelled else None, both)
+    attributes = [5, 6, 5, 5, 7]
+    labels = [mixed((each + EDGE) % WRAP) if labelled else 0 for each in attributes]
+    found = refine(torch.tensor(nodes), torch.tensor(edges).T, 2, torch.tensor(attributes) if labelled else None, both)
     colours, levels = nodes, [nodes]
     for _ in range(2):
         sums = [OWN * colour for colour in colours]
@@ -107,6 +109,63 @@ def test_direction_and_edge_labels_count():
     assert len(labelled.unique()) == 3
     symmetric = torch.cat([path, path.flip(0)], 1)
     assert same_partition(refine(ends, symmetric, 2)[2], refine(ends, symmetric, 2, both=True)[2])
+
+
+def refined(nodes, edges, labels, depth, both):
+    """Return the colours of plain refinement at each depth: a node's colour is nested tuples of all that it sees."""
+    levels = [list(nodes)]
+    for _ in range(depth):
+        seen = [[] for _ in nodes]
+        for (source, target), label in zip(edges, labels, strict=True):
+            seen[target].append(("in", levels[-1][source], label))
+            if both:
+                seen[source].append(("out", levels[-1][target], label))
+        colours = [(own, tuple(sorted(around))) for own, around in zip(levels[-1], seen, strict=True)]
+        number = {colour: n for n, colour in enumerate(sorted(set(colours)))}
+        levels.append([number[colour] for colour in colours])
+    return levels
+
+
+def check_labelled(x, edge_index, edge_attr, depth, both=False):
+    """Check the colours with edge attributes; x, edge_attr: one row for each category."""
+    found = refine(first_colours(x), edge_index, depth, first_colours(edge_attr), both)
+    nodes, labels = (torch.unique(each, dim=0, return_inverse=True)[1].tolist() for each in (x, edge_attr))
+    for level, wanted in zip(found, refined(nodes, edge_index.T.tolist(), labels, depth, both), strict=True):
+        assert same_partition(level, wanted)
+
+
+@given(strategies.integers(0, 2**32), strategies.booleans(), strategies.booleans())
+def test_partition_with_labelled_edges_is_that_of_plain_refinement(seed, both, one_hot):
+    """Directed multigraphs with self-loops; nodes and edges have the same categories."""
+    generator = torch.Generator().manual_seed(seed)
+    nodes, count = 10, int(torch.randint(20, (), generator=generator))
+    ends = torch.randint(nodes, (2, count), generator=generator)
+    x, edge_attr = (torch.randint(3, (size,), generator=generator) for size in (nodes, count))
+    if one_hot:
+        x, edge_attr = (torch.nn.functional.one_hot(each, 3) for each in (x, edge_attr))
+    check_labelled(x, ends, edge_attr, 3, both)
+
+
+def test_category_of_the_source_and_of_the_edge_are_not_exchanged():
+    stars = torch.tensor([[1, 3], [0, 2]])  # 1 -> 0 and 3 -> 2
+    x, edge_attr = torch.tensor([0, 1, 0, 2]), torch.tensor([2, 1])
+    for attributes in (edge_attr, torch.nn.functional.one_hot(edge_attr)):
+        features = x if attributes.dim() == 1 else torch.nn.functional.one_hot(x)
+        assert len(refine(first_colours(features), stars, 1, first_colours(attributes))[1].unique()) == 4
+
+
+def labelled_sets():
+    """Return the names of the TU sets here whose edges have labels or attributes."""
+    names = {path: zipfile.ZipFile(path).namelist() for path in sorted(SHARED.glob("*.zip"))}
+    return [path.stem for path, files in names.items() if any("_edge_" in file for file in files)]
+
+
+@pytest.mark.parametrize(
+    "name", labelled_sets() or [pytest.param("", marks=pytest.mark.skip(f"no TU set with edge labels in {SHARED}"))]
+)
+def test_partition_of_real_graphs_with_labelled_edges_is_that_of_plain_refinement(name, tmp_path):
+    data = Batch.from_data_list(list(load_dataset(name, tmp_path, SHARED)))
+    check_labelled(data.x, data.edge_index, data.edge_attr, 3)
 
 
 def test_colours_do_not_depend_on_the_rest_of_the_batch():
