@@ -140,7 +140,7 @@ class Opened(NamedTuple):
             if graphs is not None:
                 loader, done = restricted(loader, torch.arange(graphs.start, graphs.stop)), graphs.start
         classes = None if dataset.classes is None else np.array(dataset.classes.tolist())  # an .npz holds no objects
-        for h, batch in embed_batches(self.model, loader):
+        for h, batch in embed_batches(self.model, loader, 0 if graphs is None else graphs.start):
             n, y = len(h), batch.get("y")
             block = {"id": ids[done : done + n]}
             if isinstance(y, Tensor) and y.dim() > 0 and y.size(0) == n:  # else not one row per graph, thus no labels
@@ -249,9 +249,10 @@ def write_sparse_npz(file: IO[bytes], blocks: Iterator[Block], num_graphs: int, 
     from graphcl.datasets.texts import id_arrays
 
     block = joined(list(blocks))
-    matrix, column = block.pop("h").scipy()
+    rows = block.pop("h")
+    matrix, column = rows.scipy()
     parts = {name: getattr(matrix, name) for name in ("data", "indices", "indptr", "shape")}
-    parts |= {"format": b"csr", "column": column, **id_arrays(block.pop("id")), **block}
+    parts |= {"format": b"csr", "column": column, "encoder": rows.encoder or "", **id_arrays(block.pop("id")), **block}
     np.savez(file, **parts)
 
 

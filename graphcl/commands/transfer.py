@@ -118,6 +118,7 @@ def transfer(settings: Transfer) -> dict[str, Any]:
     from graphcl.experiment.record.run_folder import new_folder
     from graphcl.models.saved import read_encoder, read_saved
     from graphcl.report.summary import environment, protocol, protocol_line, table_lines
+    from graphcl.sparse.encoder import WLSparse
 
     start = time.perf_counter()
     config, name = settings.config(), f"{Path(settings.dataset).stem}-{settings.mode}"
@@ -127,7 +128,12 @@ def transfer(settings: Transfer) -> dict[str, Any]:
     description, weights = read_saved(settings.encoder)
     several = len(weights) > 1  # then each seed uses its own encoder
     seeds = _seeds(settings, description, list(weights))
-    read_encoder(settings.encoder)  # report an unusable file before loading the graphs, which may take long
+    # report an unusable encoder before loading the graphs, which may take long
+    encoder, _ = read_encoder(settings.encoder)
+    if settings.mode == "finetune" and isinstance(encoder, WLSparse):
+        raise InputError(
+            f"{settings.encoder} holds an encoder of sparse rows, which no layer can follow; use --mode probe."
+        )
     print(f"loading {settings.dataset} ...", flush=True)
     table = settings.model_dump(include=TABLE)
     dataset = load_for(description, settings.dataset, settings.data_root, settings.mirror, **table)

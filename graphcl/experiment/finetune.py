@@ -142,7 +142,7 @@ def finetune(
 
     def measured(part: str, epoch: int) -> float:
         with torch.no_grad():
-            out = torch.cat([model.projector(h) for h, _ in embed_batches(model, whole[part])]).cpu()
+            out = torch.cat([model.projector(h) for h, _ in embed_batches(model, whole[part], finite=False)]).cpu()
         _check_finite(out, f"the predictions for the {part} part", epoch)
         predicted = out.argmax(dim=1, keepdim=True) if metric == "acc" else out
         return task_mean(metric, dataset.y[benchmark.split[part]].numpy(), predicted.numpy())

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphcl.errors import InputError
 from graphcl.graphs.colours import GOLDEN, mix
 from graphcl.graphs.segment import group, nonzero, pointers, ranges
 
@@ -83,11 +84,13 @@ class SparseRows:
         ptr: boundaries of the rows `[B + 1]`.
         column: number of each value's column `[M]`, any 64-bit integers, different within a row.
         value: the values `[M]`.
+        encoder: digest of the encoder, see `WLSparse.digest`; None if unknown. Rows of two encoders are not compared.
     """
 
     ptr: Tensor
     column: Tensor
     value: Tensor
+    encoder: str | None = None
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -98,7 +101,7 @@ class SparseRows:
         first, last, _ = some.indices(len(self))
         ptr = self.ptr[first : max(first, last) + 1]
         at = slice(int(ptr[0]), int(ptr[-1]))
-        return SparseRows(ptr - ptr[0], self.column[at], self.value[at])
+        return SparseRows(ptr - ptr[0], self.column[at], self.value[at], self.encoder)
 
     @classmethod
     def empty(cls, size: int) -> SparseRows:
@@ -109,11 +112,11 @@ class SparseRows:
         """Return `size` rows, of which those at `places` are these, in this order, and the others are zeros."""
         counts = self.ptr.new_zeros(size)
         counts[list(places)] = self.ptr.diff()
-        return SparseRows(pointers(counts), self.column, self.value)
+        return SparseRows(pointers(counts), self.column, self.value, self.encoder)
 
     def cpu(self) -> SparseRows:
         """Return the rows on the CPU, without gradients."""
-        return SparseRows(*(each.detach().cpu() for each in (self.ptr, self.column, self.value)))
+        return SparseRows(*(each.detach().cpu() for each in (self.ptr, self.column, self.value)), self.encoder)
 
     def row(self) -> Tensor:
         """Return the row of each value `[M]`."""
@@ -142,8 +145,20 @@ class SparseRows:
     @classmethod
     def cat(cls, rows: Sequence[SparseRows]) -> SparseRows:
         """Return rows one below the other."""
+        encoder = same_encoder(*(each.encoder for each in rows))
         ptr = pointers(torch.cat([each.ptr.diff() for each in rows]))
-        return cls(ptr, torch.cat([each.column for each in rows]), torch.cat([each.value for each in rows]))
+        return cls(ptr, torch.cat([each.column for each in rows]), torch.cat([each.value for each in rows]), encoder)
+
+
+def same_encoder(*digests: str | None) -> str | None:
+    """Return the digest of rows' encoder, None if unknown; InputError for rows of different encoders."""
+    different = [*dict.fromkeys(digest for digest in digests if digest is not None)]
+    if len(different) > 1:
+        raise InputError(
+            f"these rows are of different encoders, of digests {different[0]} and {different[1]}, and cannot be "
+            "compared; embed all graphs by one encoder."
+        )
+    return different[0] if different else None
 
 
 def shared_columns(rows: SparseRows) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, overload
 
@@ -113,14 +114,8 @@ def embed(model: nn.Module, loader: Iterable[Batch]) -> tuple[Any, Tensor | None
     """
     h, sparse, y, done = Rows(), list[SparseRows](), [], 0
     for part, batch in embed_batches(model, loader):
-        if isinstance(part, SparseRows):
-            sparse.append(part.cpu())
-        elif len(bad := (~part.isfinite().all(dim=1)).nonzero()):
-            hint = "look for NaN or very large values in its features"
-            raise InputError(f"the embedding of graph {done + int(bad[0])} is NaN or infinite; {hint}.")
-        else:
-            h.append(part.cpu())
         done += len(part)
+        (sparse if isinstance(part, SparseRows) else h).append(part.cpu())
         if isinstance(batch.get("y"), Tensor):
             y.append(batch.y.cpu())
     if not done:
@@ -129,13 +124,20 @@ def embed(model: nn.Module, loader: Iterable[Batch]) -> tuple[Any, Tensor | None
 
 
 @torch.no_grad()
-def embed_batches(model: nn.Module, loader: Iterable[Batch]) -> Iterator[tuple[Any, Batch]]:
-    """Yield each batch's embeddings `[B, H]` in float32 and the batch, both on the model's device; see `embed`."""
+def embed_batches(
+    model: nn.Module, loader: Iterable[Batch], first: int = 0, finite: bool = True
+) -> Iterator[tuple[Any, Batch]]:
+    """Yield each batch's embeddings `[B, H]` in float32 and the batch, both on the model's device; see `embed`.
+
+    Sparse rows know the digest of their encoder. If `finite`, rows that are NaN or infinite raise InputError; its
+    message counts rows from `first`.
+    """
     if isinstance(loader, Dataset):
         hint = "use ResidentLoader(dataset, 1024)"
         raise InputTypeError(f"`loader` must give batches, got {type(loader).__name__}; {hint}.")
     model = model if isinstance(model, ContrastiveModel) else with_projector(model)
     device = next(model.parameters()).device
+    encoder = model.encoder.digest() if isinstance(model, SparseModel) else None
     was_training = model.training
     model.eval()
     try:
@@ -145,7 +147,21 @@ def embed_batches(model: nn.Module, loader: Iterable[Batch]) -> Iterator[tuple[A
                 check_batch(batch)
                 batch = batch.to(device)
                 h = model.encode(batch)
-                yield h if model.sparse else h.float(), batch
+                h = dataclasses.replace(h, encoder=encoder) if model.sparse else h.float()
+                if finite:
+                    _check_finite(h, first)
+                first += len(h)
+                yield h, batch
                 update(batch.num_graphs)
     finally:
         model.train(was_training)
+
+
+def _check_finite(h: Any, first: int) -> None:
+    """Raise InputError if one of the rows `h`, numbered from `first`, is NaN or infinite."""
+    sparse = isinstance(h, SparseRows)
+    bad = ~(h.value.isfinite() if sparse else h.isfinite().all(dim=1))
+    if bad.any():
+        row = h.row()[bad] if sparse else bad.nonzero()
+        hint = "look for NaN or very large values in its features, or in the weights of the encoder"
+        raise InputError(f"the embedding of graph {first + int(row[0])} is NaN or infinite; {hint}.")

@@ -8,10 +8,11 @@ import scipy.sparse
 import torch
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.svm import SVC, LinearSVC
-from torch_geometric.data import Batch, InMemoryDataset
+from torch_geometric.data import Batch, Data, InMemoryDataset
 
 from graphcl import ContrastiveModel, GraphCL, InputError, load_dataset, load_encoder, make_config, run
 from graphcl.commands.embed import main as embed_main
+from graphcl.commands.transfer import main as transfer_main
 from graphcl.datasets.synthetic import synthetic_pairs
 from graphcl.evaluate import knn, logreg, retrieval, svm
 from graphcl.experiment.build import make_method, make_model, prepared, try_settings
@@ -116,6 +117,94 @@ def test_embed_writes_sparse_rows(finished, file, graphs, tmp_path, capsys):
     assert table["values"][7] == h[7:8].value.tolist()
     assert embed_main([str(finished.folder), "--dataset", file, "--out", str(tmp_path / "h.csv")]) == 2
     assert "`out` must end in .npz or .parquet for sparse rows" in capsys.readouterr().err
+
+
+@pytest.fixture
+def saved(finished):
+    """Return a function that writes `encoder.pt` of the run with a changed state dict, and returns the path."""
+    content = torch.load(finished.folder / "encoder.pt", weights_only=True)
+
+    def write(path, **changed):
+        state = {**content["weights"][0], **changed}
+        weights = {0: {key: value for key, value in state.items() if value is not None}}
+        torch.save({**content, "weights": weights}, path)
+        return str(path)
+
+    return write
+
+
+def changed_encoders(state):
+    long = torch.tensor
+    yield {"b": state["b"][:-1]}, r"the weights of patterns have different lengths, `b` \[\d+\], `colour` \[\d+\]"
+    yield {"frequency": state["frequency"].repeat(2)}, "the weights of patterns have different lengths"
+    yield {"colour": state["colour"].flip(0)}, "`colour` does not ascend"
+    yield {"column": state["column"].clone().fill_(3)}, "`column` does not ascend"
+    yield {"b": long(1.0)}, r"different lengths, `b` \[\],"
+    yield {"version": long(3)}, r"its colours have version 3, and this graphcl has 2; train it again"
+    yield {"version": long([2, 2])}, r"its colours have version \[2, 2\]"
+    yield {"version": long(2.0)}, r"`version` is \[\] torch.float32 in the file"
+
+
+def test_a_tampered_encoder_is_refused(finished, saved, tmp_path):
+    state = torch.load(finished.folder / "encoder.pt", weights_only=True)["weights"][0]
+    for changed, message in changed_encoders(state):
+        with pytest.raises(InputError, match=message):
+            load_encoder(saved(tmp_path / "e.pt", **changed))
+        encoder = WLSparse(3, depth=2)
+        with pytest.raises(RuntimeError):
+            encoder.load_state_dict({**state, **{"a": state["a"][1:], **changed}})
+
+
+def test_weights_of_the_first_version_serve_graphs_without_edge_attributes(saved, graphs, finished, tmp_path):
+    old = load_encoder(saved(tmp_path / "e.pt", version=None))[0]
+    new = load_encoder(finished.folder, 0)[0]
+    assert rows_of(old, graphs).value.equal(rows_of(new, graphs).value)
+    assert "version" not in old.state_dict()
+    one = graphs[0]
+    with pytest.raises(InputError, match=r"are of graphcl 0\.1\.0, whose colours of edge attributes were others"):
+        old.rows(one.x, one.edge_index, edge_attr=torch.ones(one.num_edges))
+    old.fit([Batch.from_data_list(graphs[:4])], torch.arange(4))
+    old.rows(one.x, one.edge_index, edge_attr=torch.ones(one.num_edges))
+
+
+@pytest.mark.parametrize("value", [1e30, -1e30, 3e38])
+def test_absurd_weights_give_a_line_and_no_file(saved, file, tmp_path, value, capsys):
+    encoder = saved(tmp_path / "e.pt", a=torch.full((3, 16, 8), value))
+    assert embed_main([encoder, "--dataset", file, "--out", str(tmp_path / "h.npz")]) == 2
+    assert "the embedding of graph 0 is NaN or infinite; look for NaN or very large" in capsys.readouterr().err
+    assert not (tmp_path / "h.npz").exists()
+
+
+DTYPES = "bool", "uint8", "int8", "int16", "uint16", "int32", "uint32", "int64", "float16", "float64"
+
+
+def test_categories_of_any_type_have_equal_rows(graphs, tmp_path):
+    few = [graph.clone() for graph in graphs[:24]]
+    wanted = rows_of(WLSparse(1, depth=2), [Data(graph.x[:, :1], graph.edge_index) for graph in few])
+    for dtype in DTYPES:
+        for graph in few:
+            graph.x = graph.x[:, :1].to(getattr(torch, dtype))
+        data = load_dataset(few, categories=True)
+        assert embed(WLSparse(1, depth=2), ResidentLoader(data, 64))[0].column.equal(wanted.column), dtype
+        assert data[0].x.dtype in (torch.long, torch.float32), dtype
+
+
+def test_a_run_takes_categories_of_eight_bits(graphs, tmp_path):
+    few = [graph.clone() for graph in graphs]
+    for graph in few:
+        graph.x = graph.x.argmax(1, keepdim=True).to(torch.int8)
+    torch.save(few, tmp_path / "g.pt")
+    result = run(**SETTINGS, dataset=str(tmp_path / "g.pt"), out=str(tmp_path / "a"), seeds=[0], epochs=1, report=False)
+    assert load_encoder(result.folder)[1].in_channels == 1
+
+
+def test_fine_tuning_is_refused_before_the_folder_is_made(finished, file, tmp_path, capsys):
+    arguments = [str(finished.folder), "--dataset", file, "--mode"]
+    assert transfer_main([*arguments, "finetune", "--out", str(tmp_path / "t")]) == 2
+    assert "an encoder of sparse rows, which no layer can follow; use --mode probe." in capsys.readouterr().err
+    assert not (tmp_path / "t").exists()
+    probe = [*arguments, "probe", "--seeds", "0", "--eval", "knn", "--out", str(tmp_path / "p")]
+    assert transfer_main(probe) == 0
 
 
 def test_training_goes_on_from_the_weights_of_a_run(finished, file, tmp_path):
