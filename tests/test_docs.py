@@ -6,18 +6,19 @@ import os
 import re
 import runpy
 import shlex
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 
 import graphcl
 from graphcl import augment, datasets, evaluate, losses, methods, registry
 from graphcl.commands import COMMANDS, sweep
 from graphcl.commands.run import COMMAND as RUN
 from graphcl.errors import InputError
-from graphcl.sweep import make_plan
+from graphcl.sweep.extend import extended
+from graphcl.sweep.folder import write_spec
 from graphcl.training import diagnostics
 from tests.conftest import restored
 
@@ -111,9 +112,9 @@ def parse(tmp_path, monkeypatch, own_names):
             importlib.import_module(f"graphcl.commands.{words[1]}").COMMAND.parse(words[2:])
             return
         found = sweep.parse(words[2:])
-        make_plan(found.spec)
+        plan = extended(found.out, found.spec, found.whole)
         found.out.mkdir(parents=True, exist_ok=True)
-        (found.out / "sweep.yaml").write_text(yaml.safe_dump(found.spec))  # a later command may resume it
+        write_spec(found.out, plan)  # a later command may resume or extend it
 
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
@@ -131,6 +132,7 @@ def names_of_script(words: list[str]) -> None:
 
 def test_the_commands_of_the_pages_parse(parse, tmp_path):
     for page in PAGES:
+        shutil.rmtree(tmp_path / "sweeps", ignore_errors=True)  # pages show sweeps of their own in the same folder
         for text in blocks(page, "yaml"):
             (tmp_path / "study.yaml").write_text(text)
         for words in commands(page):

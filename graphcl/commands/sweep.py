@@ -24,7 +24,8 @@ from graphcl.errors import InputError
 
 class SweepSettings(Settings):
     """Run every combination of the given settings for every seed, in parallel, and make a table of the scores.
-    Finished cells are never run again: the same command, or `--out FOLDER` alone, resumes a sweep.
+    Finished cells are never run again: the same command, or `--out FOLDER` alone, resumes a sweep. Further --seeds,
+    --dataset and values of its axes extend it; other settings are refused.
 
       --KEY VALUE             setting of `graphcl run` for all cells
       --KEY VALUE VALUE ...   axis: a cell for each value of that setting
@@ -33,7 +34,7 @@ class SweepSettings(Settings):
 
     file: str | None = Field(None, description="sweep in YAML: settings, axes, table; or the name of a shipped sweep")
     out: Annotated[str | None, Field(title="FOLDER")] = None
-    """new folder, or that of a sweep to resume; for a FILE the default is sweeps/FILE"""
+    """new folder, or that of a sweep to resume or extend; for a FILE the default is sweeps/FILE"""
     workers: Count | None = None
     """processes; default: as many as cores and memory allow, or one for each GPU"""
     executor: Annotated[str, Field(title="NAME")] = "loky"
@@ -67,12 +68,23 @@ COMMAND = Command(
 
 
 class Request(NamedTuple):
-    """The sweep that a command line requests; relative paths in `spec` refer to the folder `start`."""
+    """The sweep that a command line requests.
+
+    Attributes:
+        spec: what the command line and its file set; empty to resume the stored sweep.
+        whole: whether `spec` is that of a file.
+        settings: settings of the command.
+        out: folder of the sweep.
+        start: folder to which relative paths in `spec` and in the stored sweep refer.
+        printed: whether to print the sweep and exit.
+    """
 
     spec: dict[str, Any]
+    whole: bool
     settings: SweepSettings
     out: Path
     start: Path
+    printed: bool
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -94,14 +106,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parse(arguments: Sequence[str]) -> Request | None:
     """Return the sweep described by `arguments`.
 
-    For `--help`, `--version` and `--print-config`, print the requested text and return None.
+    For `--help` and `--version`, print the requested text and return None.
 
     Raises:
         InputError: arguments are invalid.
     """
     if COMMAND.show_help(arguments):
         return None
-    from graphcl.sweep.plan import TABLE_KEYS  # imported here, as help texts need no torch
+    from graphcl.sweep.extend import stored_spec  # imported here, as help texts need no torch
+    from graphcl.sweep.plan import TABLE_KEYS
 
     file, options = COMMAND.split(arguments, *Config.model_fields)
     own = {key: values for key, values in options if key in ("out", "workers", "executor", "dry_run", "reuse")}
@@ -112,24 +125,31 @@ def parse(arguments: Sequence[str]) -> Request | None:
         raise InputError("`--out` must name the folder of the sweep: a new one, or that of a sweep to resume.")
     out = Path(settings.out or f"sweeps/{Path(str(file)).stem}")
     options = [option for option in options if option[0] not in own]
-    spec, start = {}, Path.cwd()
+    spec, stored, here = dict[str, Any](), stored_spec(out), Path.cwd()
     if file:
         shipped = shipped_sweeps()
         path = Path(file) if Path(file).exists() else shipped.get(file, Path(file))
         if not path.is_file():
             raise InputError(f"sweep {file!r} not found; {nearest(file, shipped)}, or pass a file.")
         spec = read_yaml(path)
-    elif {key for key, _ in options} <= {*TABLE_KEYS, "print_config"}:  # resume, or lay out the table anew
-        if not (out / "sweep.yaml").exists():
-            raise InputError(f"{out} holds no sweep to resume; pass a FILE, or axes such as --loss infonce dcl.")
-        spec = read_yaml(out / "sweep.yaml")
-        before = Path(str(spec.get("folder", "")))
-        start = before if before.is_absolute() and before.is_dir() else start
-    spec = {**spec, **_override(spec, options)}
-    if any(key == "print_config" for key, _ in options):
-        print(yaml.safe_dump(spec, sort_keys=False, allow_unicode=True), end="")
-        return None
-    return Request(spec, settings, out if start == Path.cwd() else out.absolute(), start)
+    elif not stored and {key for key, _ in options} <= {*TABLE_KEYS, "print_config"}:
+        raise InputError(f"{out} holds no sweep to resume; pass a FILE, or axes such as --loss infonce dcl.")
+    start = Path(str(stored.get("folder", "")))
+    start = start if start.is_absolute() and start.is_dir() else here
+    spec = _override(spec, options)
+    if start != here:
+        spec, out = _moved(spec, start), out.absolute()
+    return Request(spec, file is not None, settings, out, start, "print_config" in dict(options))
+
+
+def _moved(value: Any, start: Path) -> Any:
+    """Return settings with the relative paths in them relative to the folder `start`; a bare name of a folder stays."""
+    if isinstance(value, dict):
+        return {key: _moved(inner, start) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_moved(inner, start) for inner in value]
+    is_path = isinstance(value, str) and os.path.exists(value) and (os.sep in value or os.path.isfile(value))
+    return os.path.relpath(value, start) if is_path and not os.path.isabs(value) else value
 
 
 def _override(spec: dict[str, Any], options: Options) -> dict[str, Any]:
@@ -159,13 +179,21 @@ def _override(spec: dict[str, Any], options: Options) -> dict[str, Any]:
 
 def _run(request: Request) -> int:
     from graphcl.experiment.build import pick_device
+    from graphcl.sweep.extend import extended, stored_spec
     from graphcl.sweep.folder import Records, finished_records, read_records, unfinished, write_records
     from graphcl.sweep.plan import make_plan
     from graphcl.sweep.progress import progress
     from graphcl.sweep.run_cells import check_datasets, default_workers, sweep
     from graphcl.sweep.write import to_markdown
 
-    settings, out, plan = request.settings, request.out, make_plan(request.spec)
+    settings, out, stored = request.settings, request.out, stored_spec(request.out)
+    plan = extended(out, request.spec, request.whole)
+    if request.printed:
+        print(yaml.safe_dump(dict(plan.spec), sort_keys=False, allow_unicode=True), end="")
+        return 0
+    if stored and any(request.spec.values()):
+        count = len(make_plan(stored).tasks)
+        print(f"{out}/ holds a sweep of {count} cells, which stay; {len(plan.tasks) - count} are new", flush=True)
     records, total, reused = read_records(out, plan), len(plan.tasks), Records()
     for folder in settings.reuse:
         reused = finished_records(Path(folder), unfinished(plan, records | reused), plan) | reused

@@ -119,9 +119,7 @@ def make_plan(spec: Mapping[str, Any]) -> Plan:
         (4, 2, ['loss'])
     """
     settings, axes, table = sections_of(spec)
-    if "dataset" not in axes:
-        recipe = read_config(str(settings["recipe"])) if "recipe" in settings else {}
-        axes = {**axes, "dataset": [settings.get("dataset") or recipe.get("dataset", "synthetic")]}
+    axes = with_datasets(settings, axes)
     points: dict[str, dict[str, Mapping[str, Any]]] = {}
     for axis, values in axes.items():
         groups = values.items() if isinstance(values, dict) else [(label_of(value), {axis: value}) for value in values]
@@ -229,6 +227,14 @@ def sections_of(spec: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
     if found:
         raise InputError("\n".join(found))
     return settings, axes, table
+
+
+def with_datasets(settings: Mapping[str, Any], axes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `axes` with the axis `dataset`: by default, of the one data set of the settings or of their recipe."""
+    if "dataset" in axes:
+        return dict(axes)
+    recipe = read_config(str(settings["recipe"])) if "recipe" in settings else {}
+    return {**axes, "dataset": [settings.get("dataset") or recipe.get("dataset", "synthetic")]}
 
 
 def _axis_problems(axis: Any, values: Any) -> list[str]:

@@ -31,6 +31,7 @@ from graphcl.experiment.seed import run_seed
 from graphcl.references.rows import without_training
 from graphcl.registry import import_files
 from graphcl.report.summary import environment
+from graphcl.sweep.extend import check_extends
 from graphcl.sweep.folder import Records, locked, read_records, unfinished, write_record, write_spec
 from graphcl.sweep.plan import Cell, Plan
 from graphcl.sweep.table import Table, make_table
@@ -77,16 +78,18 @@ def sweep(
 
     Args:
         plan: a plan that `make_plan` made.
-        folder: a new folder, or the folder of an earlier sweep, which is resumed.
+        folder: a new folder, or that of an earlier sweep of the same cells or a part of them, which is resumed.
         workers: number of processes, which does not affect the results; default: `default_workers`.
         on_cell: function called after each cell, with the cell and all records so far.
         executor: name of an executor, see `make_executor`; or an executor, which is not shut down.
 
     Raises:
-        InputError: another sweep uses the folder, or it holds a cell with other settings or cells with other data.
+        InputError: another sweep uses the folder, the folder holds a sweep with cells that the plan lacks, or cells
+            with other settings or other data.
     """
     folder = Path(folder)
     with locked(folder):
+        check_extends(plan, folder)
         records = read_records(folder, plan)
         known = known_data(records)
         write_spec(folder, plan)
