@@ -31,7 +31,7 @@ from graphcl.experiment.seed import run_seed
 from graphcl.loaders.loader import make_loader
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.interface import OwnEncoder, takes_categories
-from graphcl.models.saved import installed_encoders, read_encoder, read_saved, save_encoder
+from graphcl.models.saved import EncoderDescription, installed_encoders, read_encoder, read_saved, save_encoder
 from graphcl.models.sparse import SparseModel, with_projector
 from graphcl.models.towers import Role, Tower, TwoTowers
 from graphcl.sparse.explain import Pattern, explain
@@ -53,7 +53,7 @@ _SETTINGS = tuple(
 """Settings of a run that are keywords of `GraphCL`, in the order of the command line."""
 _FEW = 256
 """Fewer graphs than this are embedded by one thread."""
-_NAMED = tuple(setting.removeprefix("views.") for setting in NAMED if setting != "target_encoder")
+_NAMED = tuple(setting.removeprefix("views.") for setting in NAMED)
 
 
 def _elsewhere(name: str) -> str:
@@ -95,6 +95,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         encoder: name of a registered encoder, or a dict with its arguments; "auto": molecule_gine for molecules, else
             gin. Or a module of your own, which is copied before training. Or a function that takes the number of node
             feature columns and returns a module. `ContrastiveModel` documents the call.
+        target_encoder: with `towers="separate"`, the encoder of the targets, in the same forms; "auto": as `encoder`.
         **settings: settings of `graphcl run` as keywords, with its names, ranges and defaults: features, max_degree,
             device, standardise_columns, projection, projector, positives, singles, batch_size, shuffle_window,
             precise_bn, and those of `graphcl.training.settings.TrainingSettings`, such as epochs and lr. `graphcl run
@@ -133,6 +134,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         second: Named | None = None,
         encoder: Named | OwnEncoder = "auto",
         *,
+        target_encoder: Named | OwnEncoder = "auto",
         invalid: str = "stop",
         warm_start: bool = False,
         standardise: bool = False,
@@ -144,6 +146,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self.first = first
         self.second = second
         self.encoder = encoder
+        self.target_encoder = target_encoder
         self.invalid = invalid
         self.warm_start = warm_start
         self.standardise = standardise
@@ -175,17 +178,17 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         With `pairs`, tuples `(query, target)` or `(query, target, negative, ...)` of ids or the path of a table, see
         `graphcl.datasets.pair_file.with_pairs`, train on these; `targets` are the graphs of the targets, if not `X`.
         """
-        own, X = None if isinstance(self.encoder, str | dict) else self.encoder, _listed(X)
-        groups, start = _listed(groups), own
+        own, X, groups = self._own_encoders(), _listed(X), _listed(groups)
+        start = own
         before: ContrastiveModel | None = getattr(self, "model_", None) if self.warm_start else None
         if isinstance(before, TwoTowers):
             raise InputError("`warm_start` goes on from one encoder, but the last fit trained two; leave it out.")
         if before is not None:
-            start = before.encoder
+            start = before.encoder, before.encoder
         seed = self._seed()
         config = self._config(seed, X, groups, pairs)
         device = pick_device(config.device)
-        categories = own is None and takes_categories(config.encoder["name"])
+        categories = own[0] is None and takes_categories(config.encoder["name"])
         given = {"max_degree": config.max_degree, "categories": categories, **self._molecules()}
         dataset = load_dataset(X, features=config.features, **given)
         if groups is not None:
@@ -288,6 +291,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         encoder: OwnEncoder | None = None,
         seed: int | None = None,
         device: str = "auto",
+        target_encoder: OwnEncoder | None = None,
     ) -> GraphCL:
         """Return a fitted estimator from a file that `save` or a run wrote. Code in the file is never run.
 
@@ -299,12 +303,15 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
                 function that creates the module.
             seed: seed of the encoder to load, if the file contains several encoders; default: the first seed.
             device: device of the loaded model: auto, cpu, cuda or cuda:N.
+            target_encoder: as `encoder`, for the targets of two encoders.
 
         Raises:
             InputError: see `graphcl.load_encoder`.
         """
         module, description = read_encoder(path, seed, encoder)
-        named = {"name": description.encoder.name, **(description.encoder.arguments or {})}
+        named, target = _named(description), description.target
+        if target is not None and target.encoder.arguments is None:  # one module may be the encoder of both
+            target_encoder = target_encoder or encoder
         try:
             settings = make_config({k: v for k, v in description.settings.items() if k in TRAINING}).model_dump()
         except InputError as error:
@@ -315,6 +322,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             **settings.pop("views", {}),
             **settings,
             encoder=named if encoder is None else encoder,
+            target_encoder="auto" if target is None else target_encoder or _named(target),
             features=description.features,
             max_degree=description.max_degree,
             standardise=description.settings.get("standardise") is True,
@@ -322,9 +330,9 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             random_state=seed,
         )
         model = with_projector(module)
-        if isinstance(module, Tower) and description.target is not None:
-            target: Any = read_encoder(path, seed, encoder, "target")[0]
-            model = TwoTowers(module, target).eval()
+        if isinstance(module, Tower) and target is not None:
+            second: Any = read_encoder(path, seed, target_encoder, "target")[0]
+            model = TwoTowers(module, second).eval()
         loaded.model_, loaded.description_ = model.to(pick_device(device)), description
         loaded.history_, loaded.seed_, loaded.n_features_in_ = [], seed, description.in_channels
         return loaded
@@ -367,6 +375,13 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         tags.transformer_tags.preserves_dtype = []
         return tags
 
+    def _own_encoders(self) -> tuple[OwnEncoder | None, OwnEncoder | None]:
+        """Return the encoders of queries and targets that are not registered."""
+        if self.target_encoder != "auto" and self.towers != "separate":  # type: ignore[attr-defined]
+            raise InputError("`target_encoder` needs separate encoders of queries and targets; pass towers='separate'.")
+        query, target = (None if isinstance(e, str | dict) else e for e in (self.encoder, self.target_encoder))
+        return query, query if self.target_encoder == "auto" else target
+
     def _molecules(self) -> dict[str, Any]:
         """Return the settings of how molecules are read."""
         return {"invalid": self.invalid, "standardise": self.standardise}
@@ -390,6 +405,8 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             values |= {"positives": "pairs", "eval": _RUN.eval}  # `retrieval` would hold pairs out
         views = {"first": to_python(self.first), "second": to_python(self.second)}
         values["views"] = {key: value for key, value in views.items() if value is not None}
+        if isinstance(self.target_encoder, str | dict) and self.target_encoder != "auto":
+            values["target_encoder"] = to_python(self.target_encoder)
         if isinstance(self.encoder, str | dict):
             values["encoder"] = to_python(self.encoder)
             if self.encoder == "auto" and self.features in ("auto", "labels") and is_molecules(X):
@@ -400,6 +417,11 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             # the message names settings of a run, some of which this class names differently
             text = str(error).replace("`views.", "`").replace("`seeds.0`", "`random_state`")
             raise InputError(text) from None
+
+
+def _named(description: EncoderDescription) -> dict[str, Any]:
+    """Return the name of an encoder with its arguments."""
+    return {"name": description.encoder.name, **(description.encoder.arguments or {})}
 
 
 @functools.cache

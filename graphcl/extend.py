@@ -36,7 +36,14 @@ from graphcl.losses import Pairs, pairwise
 from graphcl.losses.engine.base import Row
 from graphcl.losses.engine.exponent import linear
 from graphcl.methods import Method, Outcome
-from graphcl.methods.method import ema_update, momentum_copy, require_arguments, require_ids, require_repulsion
+from graphcl.methods.method import (
+    ema_update,
+    momentum_copy,
+    require_arguments,
+    require_ids,
+    require_repulsion,
+    weight_of,
+)
 from graphcl.references.rows import Inputs
 from graphcl.registry import (
     Registry,
@@ -95,4 +102,5 @@ __all__ = [
     "require_repulsion",
     "sources",
     "summarise",
+    "weight_of",
 ]

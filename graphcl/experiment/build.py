@@ -31,7 +31,7 @@ from graphcl.losses import Loss
 from graphcl.methods import Method
 from graphcl.methods.method import explain_single_row
 from graphcl.models.contrastive import ContrastiveModel
-from graphcl.models.interface import OwnEncoder, accepts, make_encoder, own_encoder, takes_categories
+from graphcl.models.interface import OwnEncoder, OwnEncoders, accepts, make_encoder, own_encoder, takes_categories
 from graphcl.models.saved import EncoderDescription, EncoderName, read_encoder
 from graphcl.models.sparse import SparseModel, model_of
 from graphcl.models.towers import Tower, TwoTowers
@@ -79,7 +79,7 @@ def make_model(
     config: Config,
     dataset: GraphDataset,
     seed: int = 0,
-    encoder: OwnEncoder | None = None,
+    encoder: OwnEncoders = None,
     trained: bool = True,
 ) -> ContrastiveModel:
     """Return a model on the CPU before training, without changing torch's global generator.
@@ -90,26 +90,27 @@ def make_model(
         seed: seed of the initial weights.
         trained: whether the encoder starts from the weights of `config.init`, if there are any.
         encoder: module to copy, or function from the number of columns to a module; default: the encoder in `config`.
+            With separate towers, also a pair: that of the queries and that of the targets.
 
     Raises:
         InputError: the encoder does not fit the data set, or needs more memory than the machine has.
     """
+    own = encoder if isinstance(encoder, tuple) else (encoder, encoder)
+    make = _encoder(config.encoder, dataset, own[0])
     if config.towers == "separate":
-        both = dataset, dataset.targets or dataset
-        specs = config.encoder, config.encoder if config.target_encoder["name"] == "auto" else config.target_encoder
-        made = [_encoder(spec, each, encoder) for spec, each in zip(specs, both, strict=True)]
+        make_target = _encoder(config.target_encoder, dataset.targets or dataset, own[1], "target_encoder")
         with seeded(seed):
-            query, target = (make() for make in made)
+            query, target = make(), make_target()
             first = Tower(query, config.projection, config.projector)
             return TwoTowers(first, Tower(target, first.out_channels, config.projector))
-    make = _encoder(config.encoder, dataset, encoder)
     with seeded(seed):
         module, projection, projector = make(), config.projection, config.projector
+        _check_targets(module, dataset)
         if config.keep_projector:
             module = module if isinstance(module, Tower) else Tower(module, projection, projector)
             projection, projector = None, "none"
         if config.init is not None and trained:  # before the model, as the weights may change the encoder's width
-            _load_initial(config.init, module, encoder)
+            _load_initial(config.init, module, own[0])
         return model_of(module, dataset.rows, projection, projector)
 
 
@@ -151,26 +152,46 @@ def _count_patterns(config: Config, dataset: GraphDataset, model: SparseModel) -
 
 
 def _encoder(
-    spec: Mapping[str, Any], dataset: GraphDataset, encoder: OwnEncoder | None = None
+    spec: Mapping[str, Any], dataset: GraphDataset, encoder: OwnEncoder | None, setting: str = "encoder"
 ) -> Callable[[], nn.Module]:
     """Return the function that makes the encoder `spec`, or the user's own, for the columns of a data set."""
     name, columns, edge_dim = spec["name"], dataset.num_features, dataset.num_edge_features or None
     if encoder is not None:
-        make = partial(own_encoder, encoder, columns)
-    elif not dataset[0].x.is_floating_point() and not takes_categories(name):
+        return partial(own_encoder, encoder, columns)
+    if setting == "target_encoder" and encoders.facts(name).get("rows") == "sparse":
+        raise InputError(f"`{setting}` {name} has sparse rows, which no projector of a tower can follow; use gin.")
+    if not _has_numbers(dataset) and not takes_categories(name):
         raise InputError(
             f"encoder `{name}` needs real numbers in `x`, but the `x` of {dataset.name} holds categories; use "
             "encoder molecule_gine, or features degree."
         )
-    elif edge_dim is None and "edge_dim" in encoders.arguments(name).required:
+    if edge_dim is None and "edge_dim" in encoders.arguments(name).required:
         raise InputError(f"encoder `{name}` needs `edge_attr`, which {dataset.name} lacks; use gin.")
-    else:
-        make = partial(make_encoder, name, arguments_of(spec), columns, edge_dim)
-        _check_size(make, name)
+    make = partial(make_encoder, name, arguments_of(spec), columns, edge_dim)
+    _check_size(make, name, setting)
     return make
 
 
-def _check_size(make: Callable[[], nn.Module], name: str) -> None:
+def _check_targets(encoder: nn.Module, dataset: GraphDataset) -> None:
+    """Raise InputError if one encoder is to encode queries and targets that have other columns."""
+    if (targets := dataset.targets) is None:
+        return
+    for key, used, of in (
+        ("x", True, lambda each: f"{each.num_features} columns of {'numbers' if _has_numbers(each) else 'categories'}"),
+        ("edge_attr", accepts(encoder, "edge_attr"), lambda each: f"{each.num_edge_features or 'no'} columns"),
+    ):
+        if used and of(dataset) != of(targets):
+            raise InputError(
+                f"one encoder takes graphs with the same columns, but `{key}` of the queries has {of(dataset)}, that "
+                f"of the targets {of(targets)}; pass --towers separate."
+            )
+
+
+def _has_numbers(dataset: GraphDataset) -> bool:
+    return bool(dataset[0].x.is_floating_point())
+
+
+def _check_size(make: Callable[[], nn.Module], name: str, setting: str) -> None:
     """Raise InputError if training the encoder that `make` returns needs more memory than the machine has."""
     # an encoder that reads its weights in its constructor cannot be built on the meta device, so it is not checked
     refused = contextlib.suppress(NotImplementedError, RuntimeError)
@@ -179,7 +200,7 @@ def _check_size(make: Callable[[], nn.Module], name: str) -> None:
         if needed > (memory := total_memory()):
             raise InputError(
                 f"encoder `{name}` needs {needed / 1e9:.0f} GB for its weights, gradients and Adam's moments, and this "
-                f"machine has {memory / 1e9:.0f} GB; lower --encoder.hidden_channels or --encoder.num_layers."
+                f"machine has {memory / 1e9:.0f} GB; lower --{setting}.hidden_channels or --{setting}.num_layers."
             )
 
 
@@ -309,7 +330,7 @@ def pairs_of(config: Config, dataset: Any) -> Relation | None:
     return relation
 
 
-def try_settings(config: Config, dataset: GraphDataset, encoder: OwnEncoder | None = None, ranks: int = 1) -> None:
+def try_settings(config: Config, dataset: GraphDataset, encoder: OwnEncoders = None, ranks: int = 1) -> None:
     """Run one training step on two graphs with another model, to detect incompatible settings before a file is written.
 
     Training starts later, in `graphcl.training.loop.train`; nothing computed here is used by it.
@@ -324,6 +345,9 @@ def try_settings(config: Config, dataset: GraphDataset, encoder: OwnEncoder | No
         batch = batch, Batch.from_data_list(dataset.targets.sample())
     generator = torch.Generator().manual_seed(0)
     method = make_method(config, dataset, make_model(config, dataset, encoder=encoder))
+    if (relation := pairs_of(config, dataset)) is not None:
+        mined = relation.negatives is not None or config.hard_negatives > 0
+        method.check_pairs(True, relation.weight is not None, mined)
     settings = TrainingSettings.of({**config.training(), "capture": False, "non_finite": "stop"})
     if config.capture:
         check_capture(method, settings, pick_device(config.device))
@@ -339,7 +363,7 @@ def try_settings(config: Config, dataset: GraphDataset, encoder: OwnEncoder | No
                 f"the untrained encoder gives NaN or infinity; look for them in the features of {dataset.name}."
             ) from None
         except RuntimeError as error:
-            if encoder is None or dataset[0].x.is_floating_point():
+            if encoder in (None, (None, None)) or _has_numbers(dataset):
                 raise
             raise InputError(
                 f"the encoder does not accept the `x` of {dataset.name}, which holds categories ({error}); add a "
@@ -380,15 +404,15 @@ def _check_rows(config: Config, dataset: GraphDataset, ranks: int) -> None:
 
 
 def describe(
-    config: Config, dataset: GraphDataset, model: ContrastiveModel, encoder: OwnEncoder | None = None
+    config: Config, dataset: GraphDataset, model: ContrastiveModel, encoder: OwnEncoders = None
 ) -> EncoderDescription:
     """Return the description that is saved with the weights of `model`; for other arguments, see `make_model`."""
-    own = config.encoder if encoder is None else {"name": type(model.encoder).__name__}
-    found = _describe(config, own, dataset, model, named=encoder is None)
+    own = encoder if isinstance(encoder, tuple) else (encoder, encoder)
+    found = _describe(config, config.encoder, dataset, model, named=own[0] is None)
     if not isinstance(model, TwoTowers):
         return found
     targets = dataset.targets or dataset
-    target = _describe(config, config.target_encoder, targets, model.target, named=encoder is None)
+    target = _describe(config, config.target_encoder, targets, model.target, named=own[1] is None)
     return found.model_copy(update={"target": target})
 
 
@@ -399,7 +423,9 @@ def _describe(
     tower = isinstance(model.encoder, Tower)
     module = model.encoder.encoder if isinstance(model.encoder, Tower) else model.encoder
     return EncoderDescription(
-        encoder=EncoderName(name=spec["name"], arguments=arguments_of(spec) if named else None),
+        encoder=EncoderName(name=spec["name"], arguments=arguments_of(spec))
+        if named
+        else EncoderName(name=type(module).__name__, arguments=None),
         in_channels=dataset.num_features,
         out_channels=model.width,
         edge_dim=(dataset.num_edge_features or None) if accepts(module, "edge_attr") else None,

@@ -40,7 +40,7 @@ from graphcl.experiment.scoring import EMBED_BATCH, SeedRows, calibrated
 from graphcl.loaders.loader import make_loader
 from graphcl.loaders.mining import mine_hard_negatives
 from graphcl.models.contrastive import ContrastiveModel
-from graphcl.models.interface import OwnEncoder
+from graphcl.models.interface import OwnEncoders
 from graphcl.registry import encoders
 from graphcl.training.epoch import Epoch
 from graphcl.training.loop import embed, train
@@ -76,7 +76,7 @@ def run_seed(
     device: torch.device,
     *,
     rows: Collection[str] | None = None,
-    encoder: OwnEncoder | None = None,
+    encoder: OwnEncoders = None,
     context: Context | None = None,
 ) -> SeedResult:
     """Train, embed and score one seed of a configuration, and return the result.

@@ -12,13 +12,13 @@ from graphcl.arguments import Channels, NonNegative
 from graphcl.distributed import ranks
 from graphcl.graphs.segment import connected_pairs
 from graphcl.losses.engine.unit import at_least_float32
-from graphcl.methods.method import LossOfViews, Method, Outcome, require_repulsion
+from graphcl.methods.method import LossOfViews, Method, Outcome, require_repulsion, weight_of
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.encoder import initialise
 from graphcl.registry import methods
 
 
-@methods.register("ad_gcl", views="identity", loss="dcl")
+@methods.register("ad_gcl", views="identity", pairs="weight", loss="dcl")
 class ADGCL(Method):
     r"""AD-GCL: contrast a graph with a copy whose edges are weighted by an adversary, trained to increase the loss.
 
@@ -78,7 +78,8 @@ class ADGCL(Method):
             weight.register_hook(torch.neg)
         h, other = self.model.encode(view1), self.model.encode(view2, weight)
         z1, z2 = self.model.project(h, other)
-        return Outcome(self.loss(z1, z2) - self.drop_penalty * drop_ratio(view2, weight), h, z1, z2)
+        contrast = self.loss(z1, z2, **weight_of(view1))
+        return Outcome(contrast - self.drop_penalty * drop_ratio(view2, weight), h, z1, z2)
 
     def edge_weights(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
         """Return the weights w `[E]`, in (0, 1), that the adversary gives to the edges of `batch`."""

@@ -10,13 +10,14 @@ from graphcl.arguments import NonNegative, Positive
 from graphcl.augment.compose import OneOf
 from graphcl.augment.transform import Augmentation, as_augmentation
 from graphcl.errors import InputError
-from graphcl.methods.method import LossOfViews, Method, Outcome, require_arguments, require_repulsion
+from graphcl.losses.engine.register import reduce
+from graphcl.methods.method import LossOfViews, Method, Outcome, require_arguments, require_repulsion, weight_of
 from graphcl.methods.pool import LearnedPool, names
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
 
-@methods.register("joao", usual_views="random4")
+@methods.register("joao", usual_views="random4", pairs="weight towers")
 class JOAO(Method):
     r"""JOAO: draw augmentations from a pool with learned probabilities. A higher loss raises the probability.
 
@@ -87,7 +88,7 @@ class JOAO(Method):
                 f"with random2, random3, random4 or one_of."
             )
         self.distributions = nn.ModuleList(each.distribution for each in self._pools.values())
-        self._new: tuple[Tensor, list[Tensor]] | None = None
+        self._new: tuple[Tensor, Tensor | None, list[Tensor]] | None = None
         self.add_projectors()
 
     def augmentations(self, first: Augmentation, second: Augmentation) -> tuple[Augmentation, Augmentation]:
@@ -114,9 +115,10 @@ class JOAO(Method):
         h, other = self.model.encode_views(view1, view2)
         z1, z2 = self.project(h, 0, drawn.get(0)), self.project(other, 1, drawn.get(1))
         terms: Tensor = self._terms(z1, z2)
+        weight = weight_of(view1).get("weight")
         # Terms of the first view's anchors precede those of the second view's, so average over dimension 0.
-        self._new = terms.detach().view(-1, h.size(0)).mean(dim=0), list(drawn.values())
-        return Outcome(terms.mean(), h, z1, z2)
+        self._new = terms.detach().view(-1, h.size(0)).mean(dim=0), weight, list(drawn.values())
+        return Outcome(reduce(terms, weight), h, z1, z2)
 
     def add_projectors(self) -> None:
         """Do nothing. Subclasses override this method to add projectors."""
@@ -128,9 +130,9 @@ class JOAO(Method):
     def after_step(self) -> None:
         """Add the loss of each graph of the last batch to the sum of the augmentation that it drew."""
         if self._new is not None:
-            loss, drawn = self._new
+            loss, weight, drawn = self._new
             for pool, mine in zip(self._pools.values(), drawn, strict=True):
-                pool.distribution.add(mine, loss)
+                pool.distribution.add(mine, loss, weight)
             self._new = None
 
     def after_epoch(self) -> dict[str, float]:
@@ -149,7 +151,7 @@ class JOAO(Method):
         return found
 
 
-@methods.register("joao_v2", usual_views="random4")
+@methods.register("joao_v2", usual_views="random4", pairs="weight")
 class JOAOv2(JOAO):
     r"""JOAOv2: `joao` with one projector per augmentation.
 

@@ -16,12 +16,12 @@ from graphcl.losses.engine.compare import compare
 from graphcl.losses.engine.exponent import linear
 from graphcl.losses.engine.unit import at_least_float32, normalize
 from graphcl.losses.formulas.instance_nce import log_mean_exp
-from graphcl.methods.method import LossOfViews, Method, Outcome, require_arguments, require_ids
+from graphcl.methods.method import LossOfViews, Method, Outcome, require_arguments, require_ids, weight_of
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
 
-@methods.register("memory_bank")
+@methods.register("memory_bank", pairs="weight")
 class MemoryBank(Method):
     r"""Memory bank: a graph's positive is its own entry in a bank; negatives are drawn from the bank.
 
@@ -104,10 +104,20 @@ class MemoryBank(Method):
             log_z = float(log_mean_exp(pairs, total))
         if log_z != self._fixed:  # make the loss once, so that later steps check no settings
             self._one_sided, self._fixed = self.loss_with(negatives="queue", symmetric=False, log_z=log_z), log_z
+        others |= weight_of(view1)
         value = torch.stack([self._one_sided(each, entries, **others) for each in z]).mean()
         # `after_step` stores these values, so that a skipped step changes nothing.
         self._new = ids, torch.stack([normalize(each.detach()) for each in z]).mean(dim=0), log_z
         return Outcome(value, rows[0][0], z[0], entries)
+
+    def check_pairs(self, listed: bool = False, weights: bool = False, negatives: bool = False) -> None:
+        """Raise InputError if the method does not use what pairs hold; a one-sided loss uses no targets of a list."""
+        super().check_pairs(listed, weights, negatives)
+        if listed and not self.setting("symmetric", False):
+            raise InputError(
+                "`loss.symmetric` false encodes the queries only with method `memory_bank`, so the targets of the "
+                "pairs would have no effect; set it to true, or use two_views."
+            )
 
     def after_step(self) -> None:
         """Move the bank entries of the last batch's graphs towards the projections of these graphs."""

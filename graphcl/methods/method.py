@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -57,6 +58,11 @@ class Method(nn.Module, ABC):
     ranks is the loss of the global batch. Each rank draws its own views. A method that only calls a registered loss
     needs no code for several ranks. A method that keeps state from the batch must gather that state.
 
+    The fact `pairs` of its registration lists what the method uses of pairs of graphs, and the rest is refused before
+    training: `weight`, the weights of pairs (see `weight_of`); `negatives`, known and mined negatives, the graphs of
+    the second view beyond those of the first; `towers`, separate encoders of both views. "no" refuses all pairs. A
+    subclass has the fact of its base unless it is registered with its own.
+
     Args:
         model: encoder and projector to train.
         loss: loss of anchors and positives, or its name.
@@ -66,6 +72,9 @@ class Method(nn.Module, ABC):
         capturable: whether `forward` does the same operations in each step and reads no value on the host, so that a
             CUDA graph can replay it.
         divides_nodes: whether all ranks receive the same views of a graph instead, and `forward` divides its nodes.
+
+    Raises:
+        InputError: the model has separate towers, which the method does not train.
     """
 
     in_pieces: ClassVar[bool] = False
@@ -75,6 +84,11 @@ class Method(nn.Module, ABC):
     def __init__(self, model: ContrastiveModel, loss: LossOfViews) -> None:
         super().__init__()
         self.model, self.loss = model, _as_loss(loss)
+        if model.role("target") is not model and "towers" not in self._fact("pairs").split():
+            raise InputError(
+                f"method `{self._name}` trains one encoder only, but the model has `towers` separate; use two_views, "
+                "or one encoder."
+            )
 
     @abstractmethod
     def forward(
@@ -96,8 +110,36 @@ class Method(nn.Module, ABC):
     @property
     def contrasts_nodes(self) -> bool:
         """Whether the anchors are the nodes of one graph, so that a batch may hold a single graph."""
-        of_nodes = [methods[each] for each in methods if methods.facts(each).get("rows") == "nodes"]
-        return any(kind in of_nodes for kind in type(self).__mro__)
+        return self._fact("rows") == "nodes"
+
+    def check_pairs(self, listed: bool = False, weights: bool = False, negatives: bool = False) -> None:
+        """Raise InputError if the method or its loss does not use what pairs of graphs hold.
+
+        Args:
+            listed: whether the pairs are a list, whose queries are always the first view.
+            weights: whether the pairs have weights.
+            negatives: whether the pairs have negatives.
+        """
+        used = self._fact("pairs").split()
+        if "no" in used:
+            raise InputError(f"method `{self._name}` encodes one view only, so it takes no pairs; use two_views.")
+        for fact, argument, held, words in (
+            ("weight", "weight", weights, "weights (the column `weight`)"),
+            ("negatives", "queue", negatives, "negatives (a column `negative`, or `hard_negatives`)"),
+        ):
+            who = f"method `{self._name}`" if fact not in used else f"loss `{getattr(self.loss, 'name', 'given')}`"
+            if held and (fact not in used or not _takes(self.loss, argument)):
+                other = "two_views" if fact not in used else "infonce"
+                raise InputError(f"the pairs have {words}, which {who} does not use; leave them out or use {other}.")
+
+    def _fact(self, key: str) -> str:
+        """Return a fact that the class, or the first of its bases with such a fact, is registered with; else ""."""
+        facts = {methods[name]: methods.facts(name) for name in methods}
+        return next((facts[kind][key] for kind in type(self).__mro__ if key in facts.get(kind, ())), "")
+
+    @property
+    def _name(self) -> str:
+        return next((name for name in methods if methods[name] is type(self)), type(self).__name__)
 
     def setting(self, argument: str, otherwise: Any = None) -> Any:
         """Return the loss's value of `argument`, or `otherwise` if the loss has no such argument or is a function."""
@@ -147,6 +189,19 @@ def require_repulsion(loss: LossOfViews, method: str) -> None:
             f"loss `{loss.name}` pushes nothing apart, so with method `{method}` all graphs would collapse into one "
             f"point; use method `{losses.facts(loss.name)['method']}`."
         )
+
+
+def weight_of(view: Batch) -> dict[str, Tensor]:
+    """Return the argument `weight [B]` of a loss: the weights of a batch of pairs, see `ListedPairs`; {} without."""
+    weight = view.get("pair_weight")
+    return {} if weight is None else {"weight": weight}
+
+
+def _takes(loss: LossOfViews, argument: str) -> bool:
+    if isinstance(loss, Loss):
+        return loss.accepts(argument)
+    parameters: Any = inspect.signature(loss).parameters if callable(loss) else {}
+    return argument in parameters or any(each.kind == each.VAR_KEYWORD for each in parameters.values())
 
 
 def require_arguments(loss: LossOfViews, arguments: tuple[str, ...], method: str) -> None:

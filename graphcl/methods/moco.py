@@ -11,14 +11,22 @@ from torch_geometric.data import Batch
 from graphcl.arguments import Fraction, interval
 from graphcl.distributed import ranks
 from graphcl.losses.engine.unit import normalize
-from graphcl.methods.method import LossOfViews, Method, Outcome, ema_update, momentum_copy, require_arguments
+from graphcl.methods.method import (
+    LossOfViews,
+    Method,
+    Outcome,
+    ema_update,
+    momentum_copy,
+    require_arguments,
+    weight_of,
+)
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
 Size = Annotated[int, interval("[0, 1e7]")]
 
 
-@methods.register("moco")
+@methods.register("moco", pairs="weight")
 class MoCo(Method):
     r"""MoCo: contrast queries of one view with a momentum encoder's keys of the other view and a queue of earlier keys.
 
@@ -74,7 +82,7 @@ class MoCo(Method):
         queries = [query, self.model(view2)] if self.setting("symmetric", False) else [query]
         with torch.no_grad():
             keys = [self.momentum_model(view) for view in (view2, view1)[: len(queries)]]
-        others = {"queue": self.queue.keys}
+        others = {"queue": self.queue.keys, **weight_of(view1)}
         if ids is not None and len(self.queue):
             others |= {"ids": ids, "queue_ids": self.queue.ids}
         values = [self._one_sided(query, key, **others) for query, key in zip(queries, keys, strict=True)]

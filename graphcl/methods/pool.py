@@ -30,17 +30,19 @@ class Distribution(nn.Module):
         self.register_buffer("draws", torch.zeros(size))
 
     @torch.no_grad()
-    def add(self, drawn: Tensor, loss: Tensor) -> None:
-        """Record the member `drawn [B]` and the `loss [B]` of each of B graphs."""
+    def add(self, drawn: Tensor, loss: Tensor, weight: Tensor | None = None) -> None:
+        """Record the member `drawn [B]`, the `loss [B]` and the `weight [B]`, by default 1, of each of B graphs."""
         # Use a product with a one-hot matrix, which is deterministic on CUDA, unlike index_add.
         mine = (drawn == torch.arange(self.p.numel(), device=drawn.device)[:, None]).to(self.p.dtype)
+        mine = mine if weight is None else mine * weight.to(mine)
         self.losses += mine @ loss.to(self.p.dtype)
         self.draws += mine.sum(dim=1)
 
     def means(self) -> Tensor:
         """Return the mean loss `[n]` of each member over the graphs that drew it; over all graphs if none did."""
-        overall = self.losses.sum() / self.draws.sum().clamp(min=1)
-        return torch.where(self.draws > 0, self.losses / self.draws.clamp(min=1), overall)
+        least = torch.finfo(self.draws.dtype).tiny
+        overall = self.losses.sum() / self.draws.sum().clamp(min=least)
+        return torch.where(self.draws > 0, self.losses / self.draws.clamp(min=least), overall)
 
     @torch.no_grad()
     def ascend(self, gamma: float, step: float) -> None:

@@ -9,12 +9,12 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from graphcl.arguments import Channels, Count, Fraction
-from graphcl.methods.method import LossOfViews, Method, Outcome, ema_update, momentum_copy
+from graphcl.methods.method import LossOfViews, Method, Outcome, ema_update, momentum_copy, weight_of
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
 
-@methods.register("simsiam")
+@methods.register("simsiam", pairs="weight towers")
 class SimSiam(Method):
     """SimSiam: predict the same encoder's projection of the other view, with a stopped gradient.
 
@@ -43,14 +43,15 @@ class SimSiam(Method):
         h, z1, z2 = self.model.project_views(view1, view2)
         target1, target2 = self._targets(view1, view2, z1, z2)
         there, back = self.predictor(z1), self.predictor(z2)
-        value = (self.loss(there, target2) + self.loss(back, target1)) / 2
+        weight = weight_of(view1)
+        value = (self.loss(there, target2, **weight) + self.loss(back, target1, **weight)) / 2
         return Outcome(value, h, there, target2)
 
     def _targets(self, view1: Batch, view2: Batch, z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:
         return z1.detach(), z2.detach()
 
 
-@methods.register("byol")
+@methods.register("byol", pairs="weight towers")
 class BYOL(SimSiam):
     r"""BYOL: predict the momentum encoder's projection of the other view.
 
@@ -87,14 +88,14 @@ class BYOL(SimSiam):
 
     @torch.no_grad()
     def _targets(self, view1: Batch, view2: Batch, z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:
-        return self.momentum_model(view1), self.momentum_model(view2)
+        return self.momentum_model(view1), self.momentum_model.role("target")(view2)
 
     def after_step(self) -> None:
         """Update the momentum encoder."""
         ema_update(self.momentum_model, self.model, self.momentum)
 
 
-@methods.register("bgrl", rows="nodes", usual_views="drop_and_mask", loss="byol", projector="none")
+@methods.register("bgrl", rows="nodes", pairs="no", usual_views="drop_and_mask", loss="byol", projector="none")
 class BGRL(BYOL):
     r"""BGRL: predict the momentum encoder's row of the same node in the other view, without negatives.
 

@@ -9,12 +9,12 @@ from torch_geometric.data import Batch
 
 from graphcl.arguments import NonNegative
 from graphcl.distributed import ranks
-from graphcl.methods.method import LossOfViews, Method, Outcome, require_repulsion
+from graphcl.methods.method import LossOfViews, Method, Outcome, require_repulsion, weight_of
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
 
-@methods.register("simgrace", views="identity")
+@methods.register("simgrace", views="identity", pairs="weight")
 class SimGRACE(Method):
     r"""SimGRACE: contrast a graph with itself, encoded by a perturbed encoder, without data augmentation.
 
@@ -57,7 +57,7 @@ class SimGRACE(Method):
         z = self.model.projector(h)
         with torch.no_grad():
             other: Tensor = functional_call(self.model, self.perturbed(generator), (view2,))
-        return Outcome(self.loss(z, other), h, z, other)
+        return Outcome(self.loss(z, other, **weight_of(view1)), h, z, other)
 
     @torch.no_grad()
     def perturbed(self, generator: torch.Generator | None = None) -> dict[str, Tensor]:

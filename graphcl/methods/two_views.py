@@ -10,12 +10,12 @@ from torch_geometric.data import Batch
 
 from graphcl.errors import InputError
 from graphcl.losses import Loss
-from graphcl.methods.method import LossOfViews, Method, Outcome, require_arguments, require_ids, require_repulsion
+from graphcl.methods.method import LossOfViews, Method, Outcome, require_ids, require_repulsion, weight_of
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
 
-@methods.register("two_views")
+@methods.register("two_views", pairs="weight negatives towers")
 class TwoViews(Method):
     """The method of SimCLR and GraphCL: contrast two views of every graph, encoded by one encoder and projector.
 
@@ -57,13 +57,9 @@ class TwoViews(Method):
         `pair_weight` of the first view, `[B]`, weights the pairs; see `ListedPairs` for both.
         """
         h, z1, z2 = self.model.project_views(view1, view2)
-        given: dict[str, Tensor] = {}
+        others = weight_of(view1)
         if len(z2) > len(z1):  # known negatives
-            require_arguments(self.loss, ("queue",), "two_views")
-            z2, given["queue"] = z2[: len(z1)], z2[len(z1) :]
-        if (weight := view1.get("pair_weight")) is not None:
-            require_arguments(self.loss, ("weight",), "two_views")
-            given["weight"] = weight
+            z2, others["queue"] = z2[: len(z1)], z2[len(z1) :]
         if self._labels:
-            given["labels"] = require_ids(ids, "two_views") if self._labels == "ids" else view1.y
-        return Outcome(self.loss(z1, z2, **given), h, z1, z2)
+            others["labels"] = require_ids(ids, "two_views") if self._labels == "ids" else view1.y
+        return Outcome(self.loss(z1, z2, **others), h, z1, z2)

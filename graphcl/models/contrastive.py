@@ -167,12 +167,12 @@ class ContrastiveModel(nn.Module):
         # could disagree on what is large.
         small = ranks.size() == 1 and getattr(self.encoder, "one_pass", True)
         small = small and view1.x.size(0) + view2.x.size(0) < ONE_PASS
-        if "parts" not in self._optional or not (view1.x.is_cuda or small):
+        shared, other = ([name for name in ("edge_attr", "edge_weight") if name in view] for view in (view1, view2))
+        if "parts" not in self._optional or not (view1.x.is_cuda or small) or shared != other:
             return self.encode(view1), self.encode(view2)
         parts, graphs = zip(_extent(view1), _extent(view2), strict=True)
         x, batch = torch.cat([view1.x, view2.x]), torch.cat([view1.batch, view2.batch + graphs[0]])
         edge_index = torch.cat([view1.edge_index, view2.edge_index + view1.x.size(0)], dim=1)
-        shared = [name for name in ("edge_attr", "edge_weight") if name in view1 and name in view2]
         of_edges = {name: torch.cat([view1[name], view2[name]]) for name in shared}
         h1, h2 = self._encode(sum(graphs), x, edge_index, batch, parts=parts, **of_edges).split(graphs)
         return (h1, h2) if isinstance(parts[0], int) else (h1[: view1.num_graphs], h2[: view2.num_graphs])

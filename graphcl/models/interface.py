@@ -16,6 +16,8 @@ from graphcl.registry import encoders
 
 OwnEncoder = nn.Module | Callable[[int], nn.Module]
 """An unregistered encoder: a module, or a function from the number of feature columns to a module."""
+OwnEncoders = OwnEncoder | tuple[OwnEncoder | None, OwnEncoder | None] | None
+"""An unregistered encoder, of queries and targets alike, or one each; None for a registered one."""
 
 
 def make_encoder(name: str, arguments: Mapping[str, Any], in_channels: int, edge_dim: int | None = None) -> nn.Module:

@@ -98,6 +98,7 @@ class Training:
 
         After a restart within an epoch, the loader draws a new order. The number of batches in the epoch is unchanged.
         """
+        self._check_pairs()
         limits = [] if self.settings.steps is None else [self.settings.steps - self.steps]
         if self._done and isinstance(self.loader, Sized):
             limits.append(len(self.loader) - self._done)
@@ -290,6 +291,13 @@ class Training:
         if self._done and self._done != batches and ranks.rank() == 0:
             place = f"resumed within epoch {self.epoch + 1}, after step {self._done}"
             warn_of_new_draws(place, "the other steps of this epoch use a new order and new views")
+
+    def _check_pairs(self) -> None:
+        """Raise InputError if the method does not use the pairs that the loader draws, whose negatives may be new."""
+        if getattr(getattr(self.loader, "batch_sampler", None), "rows", "graphs") in ("groups", "pairs"):
+            relation = self._relation()
+            held = [getattr(relation, name, None) is not None for name in ("weight", "negatives")]
+            self.method.check_pairs(relation is not None, *held)
 
     def _relation(self) -> Any:
         """Return the pairs that the loader draws from, whose negatives may be mined anew; None of other loaders."""

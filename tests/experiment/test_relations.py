@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from sklearn.base import clone
 from torch_geometric.data import Batch, Data
 
-from graphcl import GraphCL, InputError, load_dataset, load_encoder, make_config
+from graphcl import GIN, GINE, ContrastiveModel, GraphCL, InputError, load_dataset, load_encoder, make_config
 from graphcl.commands.embed import main
 from graphcl.datasets.pair_file import read_pairs, with_pairs
 from graphcl.datasets.synthetic import synthetic_pairs
@@ -22,6 +23,7 @@ from graphcl.experiment.parts import grouped_parts, run_parts, training_graphs
 from graphcl.experiment.run_config import run
 from graphcl.experiment.scoring import calibrated
 from graphcl.models.towers import Tower
+from graphcl.registry import encoders
 from graphcl.sweep import make_plan, sweep
 from tests.conftest import small_graphs
 from tests.datasets.graphs import one_line
@@ -415,3 +417,68 @@ def test_a_positive_listed_in_the_other_direction_is_no_wrong_answer():
     rank = _by_pairs(kernel, torch.tensor([[0, 1, 2], [1, 2, 3]]), None, None)
     found = rank(kernel.similarity(0, split["train"]), rows)
     assert found.values["mrr"][found.queries.tolist().index(2)] == 1
+
+
+@pytest.mark.parametrize("name", [name for name in encoders if "edge_dim" not in encoders.arguments(name).required])
+def test_one_encoder_of_graphs_with_other_columns_is_refused(files, name, tmp_path):
+    line = (
+        "`x` of the queries has 3 columns of numbers, that of the targets 5 columns of numbers; pass --towers separate."
+    )
+    one_line(lambda: run(settings(files, tmp_path, towers="shared", encoder=name)), line)
+    assert not (tmp_path / "run").exists()
+
+
+def test_one_encoder_of_graphs_with_other_edge_columns_is_refused():
+    queries, targets = ([graph(number, "q") for number in range(8)] for _ in range(2))
+    for number, each in enumerate(queries):
+        each.edge_attr, targets[number].id = torch.ones(each.num_edges, 2), number
+        each.id = number
+    pairs = [(number, number) for number in range(8)]
+    given = {"epochs": 1, "batch_size": 4}
+    one_line(
+        lambda: GraphCL(encoder="gine", **given).fit(queries, pairs=pairs, targets=targets),
+        "`edge_attr` of the queries has 2 columns, that of the targets no columns; pass --towers separate.",
+    )
+    GraphCL(encoder="gin", **given).fit(queries, pairs=pairs, targets=targets)  # which reads no edge_attr
+    batches = Batch.from_data_list(queries[:4]), Batch.from_data_list(targets[:4])
+    model = ContrastiveModel(GINE(3, 2, 8, 1))
+    with pytest.raises(InputError):  # a pass for both views would leave out the edge_attr of the first
+        model.encode_views(*batches)
+
+
+def test_the_encoder_of_the_targets_is_the_one_that_is_asked_for(files, tmp_path):
+    config = settings(files, tmp_path, encoder={"name": "gin", "num_layers": 2}, target_encoder={"name": "auto"})
+    assert config.target_encoder == config.encoder
+    config = settings(files, tmp_path, encoder="sage", target_encoder={"name": "auto", "hidden_channels": 8})
+    assert config.target_encoder == {**config.encoder, "hidden_channels": 8}
+    one_line(
+        lambda: run(settings(files, tmp_path, target_encoder="wl_sparse")), "`target_encoder` wl_sparse has sparse rows"
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def small_gin(columns):
+    return GIN(columns, 8, 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "own", "width"),
+    [
+        ({"target_encoder": {"name": "gin", "hidden_channels": 4}}, {}, 12),
+        ({"target_encoder": small_gin}, {"target_encoder": small_gin}, 8),
+        ({"encoder": small_gin}, {"encoder": small_gin}, 8),
+        ({"encoder": small_gin, "target_encoder": "gin"}, {"encoder": small_gin}, 96),
+    ],
+)
+def test_the_estimator_takes_an_encoder_of_the_targets(given, own, width, tmp_path):
+    sets = {kind: [graph(number, kind) for number in range(N)] for kind in "qt"}
+    pairs = {"pairs": [(f"q{i}", f"t{i}") for i in range(N)], "targets": sets["t"]}
+    model = clone(GraphCL(towers="separate", epochs=1, batch_size=8, **given)).fit(sets["q"], **pairs)
+    assert model.model_.target.encoder.encoder.out_channels == width
+    model.save(tmp_path / "model.pt")
+    loaded, rows = GraphCL.load(tmp_path / "model.pt", **own), model.transform(sets["t"], role="target")
+    np.testing.assert_array_equal(loaded.transform(sets["t"], role="target"), rows)
+    assert loaded.fit(sets["q"], **pairs).model_.target.encoder.encoder.out_channels == width
+    alone = GraphCL(target_encoder=small_gin)
+    one_line(lambda: alone.fit(sets["q"]), "`target_encoder` needs separate encoders of queries and targets")
+    assert GraphCL().set_params(target_encoder__heads=2).target_encoder == {"name": "auto", "heads": 2}
