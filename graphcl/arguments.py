@@ -53,6 +53,23 @@ def interval(notation: str, why: str = "") -> AfterValidator:
     return must_be(f"in {notation} ({why})" if why else f"in {notation}", Interval(notation).__contains__)
 
 
+@dataclass(frozen=True)
+class Needs:
+    """A condition without which a setting has no effect; it stands beside the field: `Annotated[int, Needs("pairs")]`.
+
+    `graphcl.config.needs` reads it: a value other than the default is refused where the fact does not hold.
+
+    Args:
+        fact: a fact of a run, see `graphcl.config.needs.FACTS`, or the name of another setting, which must be given.
+        text: the message after the setting's name, with placeholders such as {value}, {method} and {encoder}.
+        free: values without this need, instead of the default.
+    """
+
+    fact: str
+    text: str = "{value} has no effect without `{fact}`; leave it out"
+    free: tuple[Any, ...] | None = None
+
+
 Ratio = Annotated[float, interval("[0, 1)")]
 """The fraction of a graph that an augmentation changes."""
 Fraction = Annotated[float, interval("[0, 1]")]

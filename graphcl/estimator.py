@@ -313,7 +313,8 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         if target is not None and target.encoder.arguments is None:  # one module may be the encoder of both
             target_encoder = target_encoder or encoder
         try:
-            settings = make_config({k: v for k, v in description.settings.items() if k in TRAINING}).model_dump()
+            values = {key: value for key, value in description.settings.items() if key in TRAINING}
+            settings = make_config(values, own=()).model_dump()
         except InputError as error:
             raise InputError(f"{Path(path)} is corrupted: {error}".replace("\n", " ")) from None
         settings = {key: value for key, value in settings.items() if key in TRAINING and key in description.settings}

@@ -54,11 +54,13 @@ def _validate(values: dict[str, Any], own: Sequence[str]) -> Diagnose:
     fields = Diagnose.model_fields
     usual = {"seeds": fields["seeds"].default, "graphs": fields["graphs"].default}
     usual |= QUICK if values.get("quick") else {}
-    folds = fields["evaluation"].default.model_dump(include={"inner_folds"})
-    values = {**usual, **values, "evaluation": {**folds, **values.get("evaluation", {})}}
+    values = {**usual, **values}
     mine = COMMAND.model_validate({key: values.pop(key) for key in OWN if key in values})
     config = make_config(values, [name for name in own if name.split(".")[0] not in OWN])
     extra = {key: getattr(mine, key) for key in OWN}
+    if "inner_folds" not in values.get("evaluation", {}):
+        fewer = {"inner_folds": fields["evaluation"].default.inner_folds}
+        config = config.model_copy(update={"evaluation": config.evaluation.model_copy(update=fewer)})
     fields_set = config.model_fields_set | (mine.model_fields_set & set(OWN))
     return Diagnose.model_construct(fields_set, **{**dict(config), **extra})
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from graphcl.errors import InputError
+
 
 def set_value(values: dict[str, Any], path: Sequence[str], value: Any, defaults: Mapping[str, Any]) -> None:
     """Set a nested value in place, and create missing mappings on its path.
@@ -21,6 +23,34 @@ def set_value(values: dict[str, Any], path: Sequence[str], value: Any, defaults:
         values[key] = {"name": inner} if isinstance(inner, str) else dict(inner) if isinstance(inner, dict) else {}
         values = values[key]
     values[path[-1]] = value
+
+
+def expanded(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested values with dotted keys resolved; a bare name beside them is the `name` of its mapping.
+
+    Raises:
+        InputError: a value is given twice, as `loss.mu` and as `mu` in `loss`.
+
+    Example:
+        >>> expanded({"loss": "adnce", "loss.mu": 0.7, "views.first": "identity"})
+        {'loss': {'name': 'adnce', 'mu': 0.7}, 'views': {'first': 'identity'}}
+    """
+    result: dict[str, Any] = {}
+    for key in sorted(values, key=lambda key: str(key).count(".")):
+        value = values[key]
+        value = expanded(value, f"{prefix}{key}.") if isinstance(value, Mapping) else value
+        *parents, name = str(key).split(".") if isinstance(key, str) and all(key.split(".")) else [key]
+        place = result
+        for parent in parents:
+            inner = place.get(parent, {})
+            place[parent] = {"name": inner} if isinstance(inner, str) else inner
+            place = place[parent]
+            if not isinstance(place, dict):
+                raise InputError(f"`{prefix}{key}` is given beside `{prefix}{parent}` {place!r}; give one of them.")
+        if name in place:
+            raise InputError(f"`{prefix}{key}` is given twice; give it once.")
+        place[name] = value
+    return result
 
 
 def flat_values(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

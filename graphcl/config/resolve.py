@@ -10,6 +10,8 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from graphcl.arguments import named_arguments, nearest, problems
+from graphcl.config.needs import unused
+from graphcl.config.nested import expanded
 from graphcl.config.settings import Config, Views
 from graphcl.config.specs import ConfigError, complete_spec, spec_problems
 from graphcl.errors import warn
@@ -36,9 +38,9 @@ def make_config(values: Mapping[str, Any], own: Iterable[str] | None = None) -> 
         >>> make_config({"loss": {"name": "adnce", "mu": 0.5}}).loss["sigma"]
         1.0
     """
-    found = []
+    values, found = expanded(values), list[str]()
     try:
-        config = Config.model_validate(dict(values))
+        config = Config.model_validate(values)
     except ValidationError as error:
         found += problems(error, Config, names=setting_paths())
         if any(item["loc"][0] == "imports" for item in error.errors()):  # the file may register the names
@@ -46,21 +48,24 @@ def make_config(values: Mapping[str, Any], own: Iterable[str] | None = None) -> 
         config = Config.model_validate(_without_errors(values, error))
     config = config.model_copy(update=_resolved(config))
     for prefix, spec, registry in _specs(config):
-        found += spec_problems(spec, registry, prefix)
-    if not found:  # these checks look names up in the registries, so the names must be valid
-        unused = dict(_unused(config))
-        ignored = [path for path in unused if own is not None and not _overlaps(path, own)]
-        for path in ignored:
-            warn(f"{unused[path].rstrip('.')}; the configuration's value is ignored.")
-        if ignored:
-            return make_config(_without_paths(values, ignored), own)
-        found += [*unused.values(), *_contradictions(config)]
-    if found := [*found, *_invalid_values(config)]:
+        if prefix != "target_encoder" or spec != config.encoder:
+            found += spec_problems(spec, registry, prefix)
+    found += _invalid_values(config)
+    if found:  # the checks below look names up in the registries, so the names must be valid
         raise ConfigError("\n".join(found))
     complete = {prefix: complete_spec(spec, registry) for prefix, spec, registry in _specs(config)}
     complete["loss"].pop("reduction", None)
     views = Views(first=complete.pop("views.first"), second=complete.pop("views.second"))
-    return config.model_copy(update={**complete, "views": views})
+    config = config.model_copy(update={**complete, "views": views})
+    idle = dict(unused(config))
+    ignored = [path for path in idle if own is not None and not _overlaps(path, own)]
+    for path in ignored:
+        warn(f"{idle[path].rstrip('.')}; the configuration's value is ignored.")
+    if ignored:
+        return make_config(_without_paths(values, ignored), own)
+    if found := [*idle.values(), *_contradictions(config)]:
+        raise ConfigError("\n".join(found))
+    return config
 
 
 def to_yaml(config: BaseModel) -> str:
@@ -107,7 +112,8 @@ def _resolved(config: Config) -> dict[str, Any]:
     facts = _facts(method, methods)
     ogb, nodes = config.dataset.startswith("ogbg-"), facts.get("rows") == "nodes"
     if nodes:
-        usual |= {"epochs": 200, "lr": 0.001, "projector": facts.get("projector", "mlp")}
+        usual |= {"epochs": 200} if config.steps is None else {}
+        usual |= {"lr": 0.001, "projector": facts.get("projector", "mlp")}
         usual["eval"] = [usual_evaluator("nodes")]
     elif ogb or config.split is not None:
         usual["eval"] = [usual_evaluator("targets")]
@@ -151,81 +157,26 @@ def _invalid_values(config: Config) -> Iterator[str]:
             yield f"`eval`: unknown evaluator {name!r}; {nearest(name, evaluators)}."
 
 
-def _unused(config: Config) -> Iterator[tuple[str, str]]:
-    """Yield the dotted name of each setting that has no effect, and the problem."""
-    method, negatives = config.method["name"], config.loss.get("negatives")
-    known = [name for name in config.eval if name in evaluators]
-    if config.evaluation.scale and not any("scale" in evaluators.arguments(each).defaults for each in known):
-        yield (
-            "evaluation.scale",
-            f"`evaluation.scale` has no effect without svm, got `eval` {', '.join(config.eval) or 'none'}.",
-        )
-    if method == "memory_bank" and negatives not in (None, "queue"):
-        line = f"`loss.negatives` {negatives} has no effect with method memory_bank, whose negatives are the bank's."
-        yield "loss.negatives", line
-    only, names = methods.facts(method).get("views"), [config.views.first["name"], config.views.second["name"]]
-    if only is not None and set(names) != {only}:
-        got = " and ".join(names)
-        yield "views", f"`views` must be {only} with method {method}, which takes the original graphs; got {got}."
-
-
 def _contradictions(config: Config) -> Iterator[str]:
-    """Yield the problems of loss, method and views with each other."""
-    loss, method, negatives = config.loss["name"], config.method["name"], config.loss.get("negatives")
-    known = losses.arguments(loss)
-    queue = (negatives or known.defaults.get("negatives")) == "queue"
-    if "labels" in known.tensors and (config.positives == "views" or method != "two_views"):
+    """Yield the problems of names with each other: loss, method, encoder and views."""
+    loss, method, encoder = (getattr(config, name)["name"] for name in ("loss", "method", "encoder"))
+    tensors, views = losses.arguments(loss).tensors, {config.views.first["name"], config.views.second["name"]}
+    if "labels" in tensors and (config.positives == "views" or method != "two_views"):
         yield (
             f"`loss` {loss} trains on the labels of all graphs, also of the test folds, so its score would be invalid; "
             "use method two_views with pairs as `positives`, or Python, on training graphs only."
         )
-    elif queue and method not in ("infograph", "memory_bank", "moco"):
+    elif config.loss.get("negatives") == "queue" and methods.facts(method).get("queue") != "yes":
         yield f"`loss.negatives` queue needs a method with a queue, not {method}; use `--method moco`."
-    only, names = methods.facts(method).get("views"), [config.views.first["name"], config.views.second["name"]]
-    kind, listed = config.positives, config.positives not in ("views", "group")
-    if config.targets is not None and not listed:
-        yield "`targets` needs the pairs of queries and targets; pass a table of their ids as `positives`."
-    given = {"batch_by": config.batch_by, "hard_negatives": config.hard_negatives, "pair_share": config.pair_share < 1}
-    for name in given if kind == "views" else ():
-        if given[name]:
-            yield f"`{name}` needs pairs; pass --positives group or a table of pairs."
-    if config.towers == "separate" and not listed:
-        yield "`towers` separate needs queries and targets; pass a table of their ids as `positives`."
-    if config.towers == "separate" and config.init is not None:
-        yield "`init` holds one encoder, and `towers` separate trains two; leave one of them out."
-    if encoders.facts(config.encoder["name"]).get("rows") == "sparse":
-        yield from _needed_by_sparse(config)
-    if config.keep_projector and (method == "infograph" or methods.facts(method).get("rows") == "nodes"):
-        yield f"`keep_projector` projects whole graphs, but method {method} contrasts nodes; leave it out."
-    if kind == "views":
-        return
-    for name, unused in (("singles", config.singles == "views"), ("shuffle_window", config.shuffle_window is not None)):
-        if unused and (listed or config.batch_by or config.hard_negatives or "labels" in known.tensors):
-            yield f"`{name}` has no effect on listed pairs, `batch_by`, `hard_negatives` and supcon; leave it out."
-    if methods.facts(method).get("rows") == "nodes":
-        yield f"`positives` {kind} pairs whole graphs, but method {method} contrasts nodes; use two_views."
-    elif methods.facts(method).get("pairs") == "no":
-        yield f"`positives` {kind} has no effect with method {method}, which encodes one view only; use two_views."
-    elif config.hard_negatives and method != "two_views":
-        yield f"`hard_negatives` are keys of the loss, which method {method} replaces by its own; use two_views."
-    elif config.singles == "views" and only is None and set(names) == {"identity"}:
+    if encoders.facts(encoder).get("rows") == "sparse":
+        if config.positives == "views":
+            yield f"`encoder` {encoder} needs pairs of graphs; pass --positives group or a table of pairs."
+        if "weight" not in tensors:
+            yield f"loss {loss} compares columns, which differ from batch to batch with encoder {encoder}; use infonce."
+        if method != "two_views":
+            yield f"method {method} does not fit encoder {encoder}, whose rows are sparse; use two_views."
+    if config.singles == "views" and views == {"identity"} and methods.facts(method).get("views") is None:
         yield "`singles` views would pair equal graphs, as `views` are identity; pass --views.first random4, or drop."
-
-
-def _needed_by_sparse(config: Config) -> Iterator[str]:
-    """Yield the problems of settings with an encoder of sparse rows."""
-    name = config.encoder["name"]
-    if config.positives == "views":
-        yield f"`encoder` {name} needs pairs of graphs; pass --positives group or a table of pairs."
-    for setting, only in (("projector", "none"), ("projection", None), ("towers", "shared"), ("micro_batch", None),
-                          ("hard_negatives", 0), ("keep_projector", False)):  # fmt: skip
-        if (value := getattr(config, setting)) != only:
-            yield f"`{setting}` {value} does not fit encoder {name}, whose rows are sparse; leave it out."
-    if "weight" not in losses.arguments(config.loss["name"]).tensors:
-        loss = config.loss["name"]
-        yield f"loss {loss} compares columns, which differ from batch to batch with encoder {name}; use infonce."
-    if (method := config.method["name"]) != "two_views":
-        yield f"method {method} does not fit encoder {name}, whose rows are sparse; use two_views."
 
 
 def _specs(config: Config) -> list[tuple[str, dict[str, Any], Registry]]:
@@ -242,18 +193,21 @@ def _without_paths(values: Mapping[str, Any], paths: Iterable[str]) -> dict[str,
     rest = dict(values)
     for path in paths:
         key, _, inner = path.partition(".")
-        rest[key] = {name: each for name, each in values[key].items() if inner and name != inner}
+        value = rest.pop(key)
+        if inner:
+            rest[key] = {name: each for name, each in value.items() if name != inner}
     return rest
 
 
 def _without_errors(values: Mapping[str, Any], error: ValidationError) -> dict[str, Any]:
     """Return `values` without the settings that `error` reports, so that the remaining settings can be checked."""
-    rest = {}
-    wrong = [tuple(map(str, item["loc"])) for item in error.errors()]
+    wrong: dict[str, list[tuple[str, ...]]] = {}
+    for item in error.errors():
+        path = tuple(map(str, item["loc"]))
+        wrong.setdefault(path[0], []).append(path)
+    rest = {key: value for key, value in values.items() if str(key) not in wrong}
     for key, value in values.items():
-        paths = [path for path in wrong if path[0] == str(key)]
-        if not paths:
-            rest[key] = value
-        elif isinstance(value, dict) and all(len(path) == 2 for path in paths):
+        paths = wrong.get(str(key), [])
+        if paths and isinstance(value, dict) and all(len(path) == 2 for path in paths):
             rest[key] = {name: inner for name, inner in value.items() if (str(key), str(name)) not in paths}
     return rest

@@ -16,6 +16,7 @@ from graphcl.arguments import (
     Channels,
     Count,
     FoldCount,
+    Needs,
     Positive,
     ProjectorName,
     Seed,
@@ -27,7 +28,7 @@ from graphcl.config.specs import Named
 from graphcl.datasets.settings import Features, Names, SplitTable, split_names
 from graphcl.errors import InputError
 from graphcl.registry import import_files
-from graphcl.training.settings import TrainingSettings
+from graphcl.training.settings import IN_TIME, TrainingSettings
 
 
 def _without_ranges(value: Any) -> Any:
@@ -76,6 +77,14 @@ def _import(files: list[str]) -> list[str]:
     return files
 
 
+PAIRS = Needs("pairs", "needs pairs; pass --positives group or a table of pairs")
+LISTED = Needs("listed", "{value} needs queries and targets; pass a table of their ids as `positives`")
+TARGETS = Needs("listed", "needs the pairs of queries and targets; pass a table of their ids as `positives`")
+DRAWN = Needs("drawn", "has no effect on listed pairs, `batch_by`, `hard_negatives` and supcon; leave it out")
+_NO_BATCHNORM = "has no effect, as the model has no BatchNorm"
+RANKS = Needs("ranks", "{value} has no effect on one process; start several by torchrun")
+_SPARSE = "{value} does not fit encoder {encoder}, whose rows are sparse; leave it out"
+DENSE = Needs("dense rows", _SPARSE)
 _DEVICE = must_be("auto, cpu, cuda or cuda:N", re.compile(r"auto|cpu|cuda(:\d{1,3})?").fullmatch)
 _NAME = must_be("a name of letters, digits, `.`, `_` and `-`", re.compile(r"[\w.-]+").fullmatch)
 
@@ -114,50 +123,103 @@ class Contrast(Settings):
     """the augmentations `first` and `second`"""
     encoder: Annotated[Named, Field(title="NAME")] = {"name": "auto"}
     """the encoder; auto: gin, for molecules molecule_gine"""
-    init: Annotated[str | None, Field(title="ENCODER")] = None
+    init: Annotated[
+        str | None,
+        Field(title="ENCODER"),
+        Needs("one encoder", "holds one encoder, and `towers` separate trains two; leave one of them out"),
+    ] = None
     """initial weights: the folder of a run, an encoder.pt or the name of an installed encoder"""
     standardise_columns: bool = False
     """subtract the mean of each column of numbers in x and edge_attr, and divide by its deviation"""
-    projection: Channels | None = None
+    projection: Annotated[Channels | None, DENSE] = None
     """width of the projection; default: the encoder's"""
-    projector: Annotated[ProjectorName, Field(title="NAME")] = "mlp"
+    projector: Annotated[ProjectorName, Field(title="NAME"), Needs("dense rows", _SPARSE, free=("none",))] = "mlp"
     """the projector: mlp, elu (GRACE's), linear (one layer), residual (InfoGraph's) or none"""
-    keep_projector: bool = False
+    keep_projector: Annotated[
+        bool,
+        Needs("anchors are graphs", "projects whole graphs, but method {method} contrasts nodes; leave it out"),
+        Needs("projector", "has no effect, as `projector` is none; leave it out"),
+        DENSE,
+    ] = False
     """the embeddings are the projections, which the loss compares; always so with separate towers"""
     loss: Annotated[Named, Field(title="NAME")] = {"name": "auto"}
     """the loss; auto: the method's usual loss, else infonce"""
     method: Annotated[Named, Field(title="NAME")] = {"name": "auto"}
     """how views are contrasted; auto: the loss's usual method"""
-    positives: Annotated[str, Field(title="views|group|FILE")] = "views"
+    positives: Annotated[
+        str,
+        Field(title="views|group|FILE"),
+        Needs("graphs", "{value} pairs whole graphs, but method {method} contrasts nodes; use two_views"),
+        Needs(
+            "two encoded views",
+            "{value} has no effect with method {method}, which encodes one view only; use two_views",
+        ),
+    ] = "views"
     """positive of a graph: its other view, another graph of its `group`, or its target in a table of pairs"""
-    towers: Annotated[Literal["shared", "separate"], Field(title="KIND")] = "shared"
+    towers: Annotated[Literal["shared", "separate"], Field(title="KIND"), LISTED, DENSE] = "shared"
     """of pairs: one encoder for queries and targets, or one each, whose embeddings are their projections"""
-    target_encoder: Annotated[Named, Field(title="NAME")] = {"name": "auto"}
+    target_encoder: Annotated[
+        Named,
+        Field(title="NAME"),
+        Needs("target encoder", "has no effect without separate towers; pass --towers separate and a table of pairs"),
+    ] = {"name": "auto"}
     """with separate towers: the encoder of the targets; auto: as `encoder`"""
-    pair_share: Annotated[float, interval("(0, 1]")] = 1.0
+    pair_share: Annotated[float, interval("(0, 1]"), PAIRS] = 1.0
     """of pairs: fraction of the training groups or connected pairs to train on; larger ones contain smaller ones"""
-    batch_by: Annotated[str | None, Field(title="ATTRIBUTE")] = None
+    batch_by: Annotated[str | None, Field(title="ATTRIBUTE"), PAIRS] = None
     """of pairs: draw batches from graphs with the same value of this attribute, such as project"""
-    batch_share: Annotated[float, interval("(0, 1]")] = 1.0
+    batch_share: Annotated[float, interval("(0, 1]"), Needs("batch_by")] = 1.0
     """with `batch_by`: fraction of a batch that has the same value"""
-    hard_negatives: Annotated[int, interval("[0, 1000]")] = 0
+    hard_negatives: Annotated[
+        int,
+        interval("[0, 1000]"),
+        PAIRS,
+        DENSE,
+        Needs("two_views", "are keys of the loss, which method {method} replaces by its own; use two_views"),
+        Needs("mined", "{value} has no effect, as training ends before `mine_every` {mine_every}; train longer"),
+    ] = 0
     """of pairs: negatives to mine for each query, see mine_every"""
-    mine_every: Count = 1
+    mine_every: Annotated[Count, Needs("hard_negatives")] = 1
     """with `hard_negatives`: mine them again after every N epochs"""
-    mine_margin: Annotated[float, interval("[0, 1]")] = 0.05
+    mine_margin: Annotated[float, interval("[0, 1]"), Needs("hard_negatives")] = 0.05
     """with `hard_negatives`: least relative distance of a negative's cosine to the positive's"""
-    singles: Annotated[Literal["drop", "views"], Field(title="ACTION")] = "drop"
+    singles: Annotated[
+        Literal["drop", "views"],
+        Field(title="ACTION"),
+        Needs("pairs", "{value} has no effect without groups; pass --positives group"),
+        DRAWN,
+    ] = "drop"
     """graphs whose group has no other graph: leave them out, or pair each with itself, as two views"""
-    batch_size: Annotated[int, interval("[2, 1e9)", "a contrastive loss compares at least two graphs")] = 128
+    batch_size: Annotated[
+        int,
+        interval("[2, 1e9)", "a contrastive loss compares at least two graphs"),
+        Needs("batches", "{value} has no effect on one graph without `neighbours`, as all its nodes are one batch"),
+    ] = 128
     """graphs in a batch, at least two; with `neighbours`, nodes; with `positives` group, pairs"""
-    neighbours: Annotated[list[Count], BeforeValidator(_without_ranges)] = []
+    neighbours: Annotated[
+        list[Count],
+        BeforeValidator(_without_ranges),
+        Needs("nodes", "are sampled around nodes, but method {method} contrasts whole graphs; leave it out"),
+    ] = []
     """of nodes: neighbours to sample for a node, as 10,10, one number per layer; default: all"""
-    shuffle_window: Annotated[int, interval("[16, 1e12)")] | None = None
+    shuffle_window: Annotated[
+        Annotated[int, interval("[16, 1e12)")] | None,
+        DRAWN,
+        Needs("graphs", "{value} has no effect with method {method}, which contrasts nodes; leave it out"),
+    ] = None
     """graphs shuffled together, for data sets larger than the memory; default: all"""
-    precise_bn: bool = False
+    precise_bn: Annotated[bool, Needs("BatchNorm of the model", _NO_BATCHNORM)] = False
     """recompute BatchNorm statistics over all graphs after training, before embedding"""
-    sync_batchnorm: bool = False
+    sync_batchnorm: Annotated[
+        bool,
+        RANKS,
+        Needs("BatchNorm", _NO_BATCHNORM),
+        Needs("moving BatchNorm", "has no effect with `frozen_bn`; leave it out"),
+    ] = False
     """with several ranks: BatchNorm statistics over the graphs of all ranks"""
+
+
+_UNSCORED, _EVAL = "{value} has no effect without", "got `eval` {eval}"
 
 
 class Evaluation(Settings):
@@ -167,11 +229,15 @@ class Evaluation(Settings):
     Without labels, a random `sample` of the graphs is scored.
     """
 
-    folds: FoldCount = 10
-    inner_folds: FoldCount = 5
-    scale: bool = False
-    within: Annotated[str | None, Field(title="ATTRIBUTE")] = None
-    sample: Annotated[int, interval("[2, inf)")] = 10_000
+    folds: Annotated[FoldCount, Needs("folds", f"{_UNSCORED} an evaluator on folds, {_EVAL}")] = 10
+    inner_folds: Annotated[FoldCount, Needs("inner_folds", f"{_UNSCORED} an evaluator on folds, {_EVAL}")] = 5
+    scale: Annotated[bool, Needs("scale", f"has no effect without svm, {_EVAL}")] = False
+    within: Annotated[
+        str | None, Field(title="ATTRIBUTE"), Needs("place", f"{_UNSCORED} retrieval by groups or pairs, {_EVAL}")
+    ] = None
+    sample: Annotated[int, interval("[2, inf)"), Needs("sample", f"{_UNSCORED} scores by copies alone, {_EVAL}")] = (
+        10_000
+    )
 
 
 class Scoring(Settings):
@@ -183,7 +249,11 @@ class Scoring(Settings):
     """evaluators, one or more, see --help evaluators; or none"""
     evaluation: Evaluation = Evaluation()
     """numbers of folds, and whether the SVM scales columns"""
-    score_every: Count | None = None
+    score_every: Annotated[
+        Count | None,
+        Needs("evaluators", "{value} has no effect, as `eval` is none; leave it out"),
+        Needs("in time", IN_TIME),
+    ] = None
     """also score every N epochs; these scores select nothing"""
 
 
@@ -206,7 +276,7 @@ class Runtime(Place, Hardware, Imports):
 
     deterministic: bool = False
     """bit-identical results on CUDA too (slower), or an error for an operation that cannot"""
-    rank_timeout: Annotated[float, interval("(0, 1e6]")] = 300.0
+    rank_timeout: Annotated[float, interval("(0, 1e6]"), RANKS] = 300.0
     """seconds after which a silent rank ends the whole job"""
     checkpoint: CheckpointRule = CheckpointRule()
     """interval between checkpoints in epochs or minutes, see --resume"""
@@ -226,7 +296,7 @@ class Source(SplitTable, Features):
     """The data set of a run."""
 
     dataset: DatasetName = "synthetic"
-    targets: Annotated[DatasetName | None, Field(title="NAME")] = None
+    targets: Annotated[DatasetName | None, Field(title="NAME"), TARGETS] = None
     """data set of the targets of pairs, if not `dataset`"""
 
 

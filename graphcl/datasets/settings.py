@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field
 
-from graphcl.arguments import Count, MetricName, Settings, SplitName
+from graphcl.arguments import Count, MetricName, Needs, Settings, SplitName
 
 FeatureName = Literal["auto", "labels", "constant", "degree", "labels+degree", "auto+degree"]
 TUFeatures = Literal["labels", "attributes", "both"]
@@ -29,7 +29,9 @@ class Features(Settings):
 
     features: Annotated[FeatureName, Field(title="KIND")] = "auto"
     """node features; auto: labels if any, else constant (auto+degree: no constant)"""
-    max_degree: Count = 64
+    max_degree: Annotated[
+        Count, Needs("degrees", "{value} has no effect on `features` {features}; pass --features degree or auto+degree")
+    ] = 64
     """larger degrees share the last column"""
     tu_features: Annotated[TUFeatures, Field(title="KIND")] = "labels"
     """features of nodes and edges of a TU set: its labels, one-hot, its attributes (numbers), or both"""

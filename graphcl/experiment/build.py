@@ -15,6 +15,7 @@ from torch_geometric.data import Batch
 
 from graphcl.augment import Augmentation
 from graphcl.config import TRAINING, Config, build_augmentation
+from graphcl.config.needs import warn_of_unused
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.relation import Relation, relation_of_groups
 from graphcl.distributed.batchnorm import synchronise
@@ -30,6 +31,7 @@ from graphcl.loaders.pairs import EpochPairs, segments
 from graphcl.losses import Loss
 from graphcl.methods import Method
 from graphcl.methods.method import explain_single_row
+from graphcl.models.calibrate import has_batchnorm
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.interface import OwnEncoder, OwnEncoders, accepts, make_encoder, own_encoder, takes_categories
 from graphcl.models.saved import EncoderDescription, EncoderName, read_encoder
@@ -268,6 +270,10 @@ def warn_of_columns(config: Config, dataset: GraphDataset) -> None:
     """Warn if columns of numbers differ in scale, judging by the first graphs, or if no column can be standardised."""
     if dataset.rows != "graphs":
         return
+    if dataset.scales:
+        if config.standardise_columns:
+            warn(f"`standardise_columns` has no effect, as `init` {config.init} has the scales of its own columns")
+        return
     scales = dataset.column_scales(torch.arange(min(len(dataset), 10_000)))
     if config.standardise_columns and all(each == 1 for _, deviation in scales.values() for each in deviation):
         warn(f"`standardise_columns` has no effect: {dataset.name} has no column of numbers other than 0 and 1.")
@@ -369,6 +375,14 @@ def try_settings(config: Config, dataset: GraphDataset, encoder: OwnEncoders = N
                 f"the encoder does not accept the `x` of {dataset.name}, which holds categories ({error}); add a "
                 "torch.nn.Embedding for each column, or pass features='degree'."
             ) from None
+    facts = {
+        "BatchNorm": has_batchnorm(method),
+        "BatchNorm of the model": has_batchnorm(method.model),
+        "ranks": ranks > 1,
+        "degrees": "degree" in dataset.features,
+        "batches": dataset.rows != "nodes" or len(dataset) > 1 or bool(config.neighbours),
+    }
+    warn_of_unused(config, facts, features=dataset.features)
 
 
 def _check_rows(config: Config, dataset: GraphDataset, ranks: int) -> None:
@@ -377,8 +391,6 @@ def _check_rows(config: Config, dataset: GraphDataset, ranks: int) -> None:
     if len(dataset) == 1 and not nodes:
         raise InputError(f"{dataset.name} holds 1 graph; contrasting graphs needs at least two.")
     if config.neighbours:
-        if not nodes:
-            raise InputError(f"`neighbours` are sampled around nodes, but {dataset.name} holds whole graphs; omit it.")
         import_neighbor_loader()
     if contrasts_nodes(vars(config)) != nodes:
         kinds = ("whole graphs", "nodes", "grace") if nodes else ("nodes", "whole graphs", "two_views")

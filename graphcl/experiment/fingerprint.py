@@ -77,7 +77,7 @@ def _places(record: Mapping[str, Any]) -> Iterator[tuple[object, dict[str, Any]]
     if not isinstance(data, Mapping) or not all(isinstance(data.get(key), dict) for key in ("dataset", "files")):
         return
     try:
-        config = make_config(record["config"])
+        config = make_config(record["config"], own=())
     except InputError:  # for example, a setting was removed in a later version
         return
     arguments = {key: value for key, value in load_arguments(config).items() if key not in ("data_root", "mirror")}

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from graphcl.config import Config
+from graphcl.config.needs import warn_of_unused
 from graphcl.config.settings import Evaluation
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.groups import describe_groups
@@ -150,4 +151,6 @@ def _without_labels(config: Config, dataset: GraphDataset) -> dict[str, Any]:
     if "eval" in config.model_fields_set and (wrong := [name for name in config.eval if not is_by_copies(name)]):
         fitting = usual("copies")
         raise InputError(f"`eval` {wrong[0]} does not fit {dataset.name}, which has no classes; pass --eval {fitting}.")
-    return {**one, "eval": [usual("copies")], "evaluation": Evaluation(sample=config.evaluation.sample)}
+    update = {**one, "eval": [usual("copies")]}
+    warn_of_unused(config.model_copy(update=update), dict.fromkeys(("folds", "inner_folds", "scale", "place"), False))
+    return {**update, "evaluation": Evaluation(sample=config.evaluation.sample)}

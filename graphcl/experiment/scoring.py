@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from graphcl.config import Config
+from graphcl.config.needs import warn_of_unused
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores, Kernel, usable_folds
@@ -37,6 +38,8 @@ from graphcl.training.loop import embed
 
 EMBED_BATCH = 1024
 """Graphs in a batch when embedding."""
+_ON_FOLDS = ("folds", "inner_folds", "scale")
+"""Settings of evaluators that score by labels on folds."""
 _SHORT = 10.0
 """Seconds of scoring that need no forecast."""
 _CALIBRATION_SEED = 2**40 + 2**20
@@ -313,7 +316,10 @@ def with_usable_evaluation(config: Config, dataset: GraphDataset, copies: bool =
     _check_form(config)
     if "targets" in needs.values() and dataset.benchmark is not None:
         check_metric(dataset.benchmark.eval_metric, dataset.y, dataset.benchmark.split)
-    if not any(need == "labels" and takes(name, "folds") for name, need in needs.items()):
+    facts = {each: any(need == "labels" and takes(name, each) for name, need in needs.items()) for each in _ON_FOLDS}
+    alone = all(map(is_by_copies, config.eval)) and dataset.rows == "graphs" and dataset.targets is None
+    warn_of_unused(config, {**facts, "place": "groups" in needs.values(), "sample": alone})
+    if not facts["folds"]:
         return config
     folds, inner = usable_folds(dataset.y, config.evaluation.folds, config.evaluation.inner_folds)
     evaluation = config.evaluation.model_copy(update={"folds": folds, "inner_folds": inner})

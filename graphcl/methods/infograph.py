@@ -13,7 +13,15 @@ from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
 
-@methods.register("infograph", views="identity", pairs="no", loss="jsd")
+@methods.register(
+    "infograph",
+    views="identity",
+    pairs="no",
+    loss="jsd",
+    anchors="nodes",
+    queue="yes",
+    sets="negatives=queue symmetric=one-sided",
+)
 class InfoGraph(Method):
     r"""InfoGraph: contrast node representations with graph embeddings; a node's own graph is its positive.
 

@@ -21,7 +21,7 @@ from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
 
-@methods.register("memory_bank", pairs="weight")
+@methods.register("memory_bank", pairs="weight", queue="yes", sets="negatives=queue")
 class MemoryBank(Method):
     r"""Memory bank: a graph's positive is its own entry in a bank; negatives are drawn from the bank.
 

@@ -26,7 +26,7 @@ from graphcl.registry import methods
 Size = Annotated[int, interval("[0, 1e7]")]
 
 
-@methods.register("moco", pairs="weight")
+@methods.register("moco", pairs="weight", queue="yes")
 class MoCo(Method):
     r"""MoCo: contrast queries of one view with a momentum encoder's keys of the other view and a queue of earlier keys.
 

@@ -125,7 +125,7 @@ def _found(folder: Path, plan: Plan) -> Records:
             key = file.stem
             if key not in planned:
                 with suppress(InputError):  # for example, a setting was removed in a later version
-                    key = key_of(make_config(record["config"]))
+                    key = key_of(make_config(record["config"], own=()))
             if found.get(key, {}).get("status") != "done":  # two files may match one cell: prefer a finished one
                 found[key] = record
     return found

@@ -6,7 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from graphcl.arguments import Count, NonNegative, Positive, Ratio, Settings, interval
+from graphcl.arguments import Count, Needs, NonNegative, Positive, Ratio, Settings, interval
+
+IN_TIME = "{value} has no effect, as training ends after {epochs} epochs; leave it out, or train longer"
+"""Message of a setting that takes effect after more epochs than there are."""
 
 
 class TrainingSettings(Settings):
@@ -17,7 +20,9 @@ class TrainingSettings(Settings):
         'adam'
     """
 
-    epochs: Annotated[int, interval("[0, 1e9)")] = 20
+    epochs: Annotated[
+        int, interval("[0, 1e9)"), Needs("no steps", "{value} has no effect beside `steps` {steps}; give one of them")
+    ] = 20
     """passes over the data"""
     steps: Count | None = None
     """optimiser steps in total, instead of `epochs`; the last epoch may then be shorter"""
@@ -29,15 +34,19 @@ class TrainingSettings(Settings):
     """learning rate over time: constant, or cosine, which falls from `lr` to 0"""
     warmup: Ratio = 0.0
     """fraction of the steps in which the learning rate rises from 0 to `lr`"""
-    patience: Count | None = None
+    patience: Annotated[Count | None, Needs("patient", IN_TIME)] = None
     """stop after N epochs without a lower training loss; default: never"""
     weight_decay: NonNegative = 0.0
     """L2 penalty; for adamw: decoupled weight decay"""
     clip_norm: Positive | None = None
     """largest Euclidean norm of the gradient; default: no clipping"""
-    micro_batch: Count | None = None
+    micro_batch: Annotated[
+        Count | None,
+        Needs("dense rows", "{value} does not fit encoder {encoder}, whose rows are sparse; leave it out"),
+        Needs("larger batch", "{value} has no effect, as a batch has {batch_size} graphs; pass a smaller one"),
+    ] = None
     """encode N graphs of a batch at a time, so that memory does not grow with the batch; default: all"""
-    frozen_bn: bool = False
+    frozen_bn: Annotated[bool, Needs("BatchNorm", "has no effect, as the model has no BatchNorm")] = False
     """train with BatchNorm's running statistics, as in evaluation, and leave them unchanged"""
     capture: bool = False
     """replay steps as CUDA graphs: several times faster with small batches; on one GPU"""

@@ -117,7 +117,7 @@ def test_what_is_printed_instead_of_running(capsys):
 def test_a_setting_of_a_configuration_without_effect_is_ignored_with_one_line(capsys):
     for ending, ignored in (
         ("best --eval knn", "`evaluation.scale` has no effect without svm, got `eval` knn"),
-        ("dcl --method memory_bank", "`loss.negatives` all has no effect with method memory_bank, whose negatives are"),
+        ("dcl --method memory_bank", "`loss.negatives` all has no effect with method memory_bank, which sets it to qu"),
         ("graphcl --method simgrace", "`views` must be identity with method simgrace, which takes the original graphs"),
     ):
         errors._SHOWN.clear()

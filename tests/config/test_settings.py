@@ -82,7 +82,7 @@ def test_a_method_of_original_graphs_has_them_for_its_views_by_default():
 
 
 def test_loss_and_method_follow_each_other_where_only_one_is_named():
-    of_infograph = {"name": "auto", "symmetric": False}
+    of_infograph = {"name": "auto", "symmetric": True}
     given = [{}, {"loss": "moco"}, {"method": "infograph"}, {"method": "byol"}]
     given += [{"method": "infograph", "loss": of_infograph}, {"method": "infograph", "loss": "infonce"}]
     found = [(config.loss["name"], config.method["name"]) for config in map(make_config, given)]

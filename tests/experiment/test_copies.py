@@ -159,14 +159,14 @@ def test_many_graphs_without_labels_are_scored_on_a_sample(tmp_path, capsys):
     assert ", found by cosine among a sample of 20 of 36" in printed
 
 
-@pytest.mark.parametrize("evaluators", [["instance"], "none"])
-def test_hard_negatives_are_mined_among_all_graphs_also_if_a_sample_is_scored(evaluators, monkeypatch):
+@pytest.mark.parametrize("scored", [{"eval": ["instance"], "evaluation": {"sample": 10}}, {"eval": "none"}])
+def test_hard_negatives_are_mined_among_all_graphs_also_if_a_sample_is_scored(scored, monkeypatch):
     graphs, mined = small_graphs(labelled=False), []
     for number, graph in enumerate(graphs):
         graph.group = number // 3
     mine = seed_module.mine_hard_negatives
     monkeypatch.setattr(seed_module, "mine_hard_negatives", lambda h, *a, **o: mined.append(h) or mine(h, *a, **o))
-    chosen = config(eval=evaluators, evaluation={"sample": 10}, positives="group", hard_negatives=1, lr=1e-12)
+    chosen = config(**scored, positives="group", hard_negatives=1, epochs=2, lr=1e-12, frozen_bn=True)
     found = run_seed(chosen, load_dataset(graphs), 0, CPU)
     torch.testing.assert_close(mined[0], found.h)
 

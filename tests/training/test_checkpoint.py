@@ -55,7 +55,7 @@ def at_once(monkeypatch):
 VARIANTS = {
     "plain": {},
     "chunks": {"batch_size": 16, "shuffle_window": 16},
-    "steps": {"steps": 5},
+    "steps": {"steps": 5, "epochs": 20},
     "schedule": {"optimizer": "sgd", "schedule": "cosine", "warmup": 0.2, "patience": 2, "epochs": 3},
     "pairs": {"positives": "group", "method": "memory_bank", "batch_size": 4},
     "temperature": {"loss": {"name": "adnce", "temperature": "learn"}, "diagnostics": True},

@@ -150,7 +150,8 @@ class RunFolder:
         except Exception as error:  # a damaged file can raise any exception
             raise InputError(f"{self.path} cannot be resumed, a file is damaged: {reason(error)}") from None
         # the settings of the finished seeds, as `config.yaml` may have been edited since
-        kept, wanted = make_config(self.result.get("config") or read_config(file)).model_dump(), config.model_dump()
+        before = make_config(self.result.get("config") or read_config(file), own=())
+        kept, wanted = before.model_dump(), config.model_dump()
         more = set(kept["seeds"]) < set(wanted["seeds"])
         longer = bool(self.finished) and kept["epochs"] < wanted["epochs"]
         if longer and (wanted["steps"] is not None or wanted["schedule"] != "constant" or wanted["warmup"]):

@@ -1,0 +1,199 @@
+"""What settings need, declared beside their fields: each has an effect, is refused, or is warned of, by name."""
+
+import itertools
+import warnings
+
+import pytest
+import torch
+
+from graphcl import InputError, load_dataset
+from graphcl.arguments import Needs
+from graphcl.config import ConfigError, make_config
+from graphcl.config.needs import FACTS
+from graphcl.config.recipes import override
+from graphcl.config.settings import Config
+from graphcl.errors import InputWarning
+from graphcl.experiment.build import try_settings
+from graphcl.experiment.run_config import run
+from graphcl.experiment.scoring import with_usable_evaluation
+from graphcl.experiment.seed import run_seed
+from tests.conftest import small_graphs
+
+GROUP = {"positives": "group"}
+MINED = {**GROUP, "hard_negatives": 2}
+SMALL = {"encoder": {"name": "gin", "hidden_channels": 4}, "epochs": 3, "batch_size": 6, "eval": ["knn"]}
+LABELS, RETRIEVAL, LOSS = {"eval": ["svm"]}, {"eval": ["retrieval"]}, {"loss": "infonce"}
+TABLE = {
+    "batch_by": ("place", GROUP),
+    "batch_share": (0.4, {**GROUP, "batch_by": "place"}),
+    "hard_negatives": (2, GROUP),
+    "mine_every": (2, MINED),
+    "mine_margin": (0.9, MINED),
+    "pair_share": (0.5, GROUP),
+    "singles": ("views", {**GROUP, "views": {"first": "node_drop", "second": "node_drop"}}),
+    "shuffle_window": (16, {}),
+    "keep_projector": (True, {}),
+    "micro_batch": (3, {}),
+    "patience": (1, {"epochs": 12, "lr": 0.3}),
+    "score_every": (2, {}),
+    "epochs": (2, {}),
+    "frozen_bn": (True, {}),
+    "precise_bn": (True, {}),
+    "max_degree": (1, {"features": "degree"}),
+    "evaluation.folds": (2, {}),
+    "evaluation.inner_folds": (3, {}),
+    "evaluation.scale": (True, LABELS),
+    "evaluation.within": ("place", RETRIEVAL),
+    "loss.symmetric": (False, LOSS),
+    "loss.negatives": ("all", LOSS),
+}
+"""Setting -> a value, and settings with which it has an effect."""
+WITHOUT = {
+    "batch_by": {},
+    "batch_share": GROUP,
+    "hard_negatives": {**GROUP, "method": "moco"},
+    "mine_every": GROUP,
+    "mine_margin": GROUP,
+    "pair_share": {},
+    "singles": {},
+    "shuffle_window": MINED,
+    "keep_projector": {"projector": "none"},
+    "micro_batch": {"batch_size": 2},
+    "patience": {"epochs": 1},
+    "score_every": {"eval": "none"},
+    "epochs": {"steps": 3},
+    "evaluation.folds": {"eval": "none"},
+    "evaluation.inner_folds": {"eval": ["instance"]},
+    "evaluation.scale": {"eval": ["knn"]},
+    "evaluation.within": {},
+    "evaluation.sample": {"eval": "none"},
+    "loss.symmetric": {"method": "infograph", "loss": "infonce"},
+    "loss.negatives": {"method": "memory_bank", "loss": "infonce"},
+    "neighbours": {},
+    "targets": GROUP,
+    "towers": GROUP,
+    "target_encoder": GROUP,
+    "init": {"towers": "separate", "encoder": "gin"},
+    "projection": {"encoder": "wl_sparse", **GROUP},
+    "projector": {"encoder": "wl_sparse", **GROUP},
+    "positives": {"method": "infograph"},
+}
+"""Setting -> settings with which it has none."""
+MORE = {
+    "evaluation.sample": 50, "neighbours": [3], "targets": "synthetic", "towers": "separate", "init": "x.pt",
+    "target_encoder": "deep_sets", "projection": 8, "projector": "mlp", "positives": "group",
+}  # fmt: skip
+VALUES = {name: value for name, (value, _) in TABLE.items()} | MORE
+OF_DATA = {"BatchNorm", "BatchNorm of the model", "ranks", "degrees", "batches"}
+"""Facts that the settings do not decide."""
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    graphs = small_graphs()
+    for number, graph in enumerate(graphs):
+        graph.group, graph.place = number // 3 if number < 30 else number, number % 2
+    return load_dataset(graphs, features="labels")
+
+
+def names_of_needs():
+    for name, field in Config.model_fields.items():
+        inner = getattr(type(field.default), "model_fields", {})
+        for path, each in [(name, field), *((f"{name}.{part}", of) for part, of in inner.items())]:
+            yield from ((path, need) for need in each.metadata if isinstance(need, Needs))
+
+
+def test_every_need_names_a_fact_and_every_setting_with_needs_is_in_the_table():
+    needs = list(names_of_needs())
+    assert {need.fact for _, need in needs} <= {*FACTS, *OF_DATA}
+    assert {path for path, need in needs if need.fact in FACTS} <= {*WITHOUT, "sync_batchnorm"}
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_a_setting_has_an_effect_where_its_needs_are_met(name, dataset):
+    value, with_it = TABLE[name]
+    loaded = dataset if "features" not in with_it else None
+    found = []
+    for given in ({}, {name: value}):
+        config = make_config(override({**SMALL, **with_it}, given))
+        data = loaded or load_dataset([*small_graphs()], features="degree", max_degree=config.max_degree)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", InputWarning)
+            try_settings(config, data)
+            config = with_usable_evaluation(config, data)
+        result = run_seed(config, data, 0, torch.device("cpu"))
+        scores = {row: str(score) for row, score in result.scores[config.eval[0]].items()}
+        found.append((result.h.tolist(), scores, result.epoch_scores.keys(), len(result.history)))
+    if name == "micro_batch":  # equal up to the statistics of BatchNorm
+        assert found[0][0] != found[1][0]
+    assert found[0] != found[1]
+
+
+@pytest.mark.parametrize("name", WITHOUT)
+def test_a_setting_without_effect_is_refused_by_name(name):
+    given = override(WITHOUT[name], {name: VALUES[name]})
+    with pytest.raises(ConfigError) as caught:
+        make_config(given)
+    lines = [line for line in str(caught.value).split("\n") if line.startswith(f"`{name}` ")]
+    assert len(lines) == 1
+    # the value of a configuration is ignored, with a warning, and what is left has no problem with it
+    with pytest.warns(InputWarning) as warned:
+        config = make_config(given, own=[key for key in WITHOUT[name] if key not in ("towers", "loss")])
+    assert [str(each.message) for each in warned if str(each.message).startswith(f"`{name}` ")] == [
+        f"{lines[0].rstrip('.')}; the configuration's value is ignored."
+    ]
+    assert make_config(config.model_dump()) == config
+
+
+@pytest.mark.parametrize("name", WITHOUT)
+def test_the_default_of_a_setting_is_accepted_everywhere(name):
+    first, _, inner = name.partition(".")
+    if name in ("projector", "loss.symmetric", "loss.negatives"):
+        return
+    default = Config.model_fields[first].default
+    default = getattr(default, inner) if inner else default
+    others = {key: value for key, value in WITHOUT[name].items() if key != "towers"}
+    make_config(override(others, {name: default}))
+
+
+def test_two_settings_have_an_effect_or_are_refused_by_name():
+    for pair in itertools.combinations(VALUES, 2):
+        given = {name: VALUES[name] for name in pair}
+        lines, config = [], None
+        try:
+            config = make_config(override({**LOSS, "encoder": "gin"}, given))
+        except InputError as error:
+            lines = str(error).split("\n")
+        assert all(line.startswith(tuple(f"`{name}` " for name in pair)) for line in lines), pair
+        if config is not None:
+            assert make_config(config.model_dump()) == config, pair
+            needed = {key for name in pair if name in TABLE for key in TABLE[name][1]}
+            assert needed - {"epochs", "lr", "features", "views", "loss", "eval"} <= {*pair}, pair
+
+
+def test_settings_without_effect_on_the_data_or_the_model_are_warned_of(dataset):
+    for given, line in (
+        ({"precise_bn": True, "encoder": "deep_sets"}, "`precise_bn` has no effect, as the model has no BatchNorm"),
+        ({"frozen_bn": True, "encoder": "deep_sets"}, "`frozen_bn` has no effect, as the model has no BatchNorm"),
+        ({"sync_batchnorm": True}, "`sync_batchnorm` True has no effect on one process; start several by torchrun"),
+        ({"rank_timeout": 5.0}, "`rank_timeout` 5.0 has no effect on one process"),
+        ({"max_degree": 9}, "`max_degree` 9 has no effect on `features` labels; pass --features degree"),
+    ):
+        with pytest.warns(InputWarning) as warned:
+            try_settings(make_config({**SMALL, **given}), dataset)
+        assert [str(each.message).startswith(line) for each in warned] == [True], given
+
+
+def test_settings_of_the_evaluation_that_the_data_decides_are_warned_of(dataset, tmp_path):
+    for given, name in (
+        ({"eval": ["retrieval"], "evaluation": {"folds": 3}}, "evaluation.folds"),
+        ({"eval": ["svm"], "evaluation": {"sample": 10}}, "evaluation.sample"),
+    ):
+        with pytest.warns(InputWarning, match=f"^`{name}` .* has no effect without") as warned:
+            with_usable_evaluation(make_config(given), dataset)
+        assert len(warned) == 1
+    graphs = small_graphs(labelled=False)
+    torch.save(graphs, tmp_path / "bare.pt")
+    given = {"dataset": str(tmp_path / "bare.pt"), "out": str(tmp_path / "run"), "epochs": 1, "report": False}
+    with pytest.warns(InputWarning, match=r"^`evaluation\.folds` 3 has no effect without an evaluator on folds"):
+        run(make_config({**given, "evaluation": {"folds": 3}}))
