@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -172,10 +173,11 @@ class RunFolder:
             write_text(file, to_yaml(config.model_copy(update={"resume": False})))
 
     def _extend(self, epochs: int) -> None:
-        """Let the finished seeds train on from their last checkpoints; the former result keeps its file."""
+        """Let the finished seeds train on from their last checkpoints; keep the former result and encoder."""
         for seed in self.finished:
             if not any((self.path / "checkpoints" / f"seed-{seed}").glob("step-*.pt")):
                 raise InputError(f"{self.path} has no checkpoint of seed {seed} to train on from; start with --init.")
+        shutil.copyfile(self.path / "encoder.pt", self.path / f"encoder-{epochs}-epochs.pt")
         (self.path / "result.json").rename(self.path / f"result-{epochs}-epochs.json")
         self.result, self._weights, self._target_weights, self._embeddings = {}, {}, {}, {}
 
