@@ -8,6 +8,7 @@ import traceback
 import numpy as np
 import torch
 
+from graphcl.registry import evaluators, losses, methods
 from tests.conftest import small_graphs
 
 N = 16
@@ -75,12 +76,14 @@ def write_data(folder):
     }
 
 
-SMALL = ["--seeds=0", "--batch-size=8", "--report=false", "--evaluation.folds=2", "--evaluation.inner-folds=2"]
+SMALL = ["--seeds=0", "--batch-size=8", "--report=false"]
 """Arguments of a fast run."""
+FOLDS = ["--evaluation.folds=2", "--evaluation.inner-folds=2"]
+"""Arguments of a fast evaluation on folds."""
 
 
 def outcome(command, arguments, out, capsys):
-    """Run a command in this process and return what is wrong with its outcome; "" if nothing.
+    """Run a command in this process and return what is wrong with its outcome, "" if nothing, and its messages.
 
     It must write `out` with finite embeddings, or print why not in a line and write nothing.
     """
@@ -89,18 +92,75 @@ def outcome(command, arguments, out, capsys):
     try:
         code = main([*map(str, arguments), "--out", str(out)])
     except Exception:
-        return f"a traceback: {traceback.format_exc(limit=-3)}"
+        return f"a traceback: {traceback.format_exc(limit=-3)}", []
     lines = [line for line in capsys.readouterr().err.splitlines() if line]
     if code == 2:
         problems = [line for line in lines if not line.startswith("graphcl: warning: ")]
         if not problems or not all(line.startswith("graphcl: ") for line in problems):
-            return f"no message of graphcl: {lines}"
-        return "" if not out.exists() else f"{out.name} is left behind after {problems}"
+            return f"no message of graphcl: {lines}", lines
+        return "" if not out.exists() else f"{out.name} is left behind after {problems}", lines
     if code != 0 or not out.exists():
-        return f"exit code {code}, {out.name} {'' if out.exists() else 'not '}written: {lines}"
+        return f"exit code {code}, {out.name} {'' if out.exists() else 'not '}written: {lines}", lines
     if len(set(lines)) < len(lines):
-        return f"a message twice: {lines}"
+        return f"a message twice: {lines}", lines
     rows = out / "embeddings.npz"
     if rows.exists() and not np.isfinite(np.load(rows)["h"]).all():
-        return "embeddings with NaN"
-    return ""
+        return "embeddings with NaN", lines
+    return "", lines
+
+
+OPTIONS = {
+    "encoder": ("gin", "gine", "gat", "deep_sets", "molecule_gine", "node_gcn", "wl_sparse"),
+    "method": tuple(methods),
+    "loss": tuple(losses),
+    "eval": (*evaluators, "none", "svm,instance"),
+    "views.first": ("identity", "node_drop", "attribute_mask", "subgraph", "random3"),
+    "projector": ("none", "linear", "residual"),
+    "towers": ("separate",),
+    "target-encoder": ("deep_sets", "gat"),
+    "singles": ("views",),
+    "batch-by": ("project",),
+    "batch-share": (0.5,),
+    "hard-negatives": (2,),
+    "mine-every": (2,),
+    "pair-share": (0.7,),
+    "micro-batch": (4,),
+    "shuffle-window": (16,),
+    "neighbours": (3,),
+    "schedule": ("cosine",),
+    "warmup": (0.5,),
+    "patience": (1,),
+    "steps": (3,),
+    "clip-norm": (1,),
+    "non-finite": ("skip",),
+    "score-every": (1,),
+    "features": ("degree", "constant"),
+    "max-degree": (5,),
+    "optimizer": ("sgd",),
+    "loss.temperature": ("learn", 0.3),
+    "tu-features": ("both",),
+    "evaluation.within": ("project",),
+    "evaluation.scale": ("true",),
+    "evaluation.sample": (10,),
+    **dict.fromkeys(
+        ("keep-projector", "precise-bn", "sync-batchnorm", "frozen-bn", "standardise-columns", "amp", "diagnostics",
+         "deterministic"),
+        ("true",),
+    ),
+}  # fmt: skip
+"""Option of `graphcl run` -> the values that combinations are drawn from."""
+
+
+def draw(rng, data):
+    """Return a kind of data and options, each with probability 0.3, most of which fit no such data."""
+    kind = rng.choice(list(data))
+    options = {option: rng.choice(values) for option, values in OPTIONS.items() if rng.random() < 0.3}
+    return kind, options | {"evaluation.folds": 2, "evaluation.inner-folds": 2}
+
+
+def without_refused(options, lines, rng):
+    """Return the options without one that the message names; without any one if it names none."""
+    text = " ".join(lines).replace("_", "-")
+    named = [option for option, value in options.items() if option in text or str(value).replace("_", "-") in text]
+    refused = rng.choice(named or list(options))
+    return {option: value for option, value in options.items() if option != refused}

@@ -1,14 +1,16 @@
 """Every command with every evaluator, kind of data and kind of encoder: each works, or is refused in a line."""
 
+import random
 import shutil
 
 import pytest
 
 from graphcl.commands.run import main
+from graphcl.evaluate.needs import takes
 from graphcl.models.saved import load_encoder
 from graphcl.references import fingerprints
 from graphcl.registry import evaluators
-from tests.combinations import SMALL, outcome, write_data
+from tests.combinations import FOLDS, SMALL, draw, outcome, without_refused, write_data
 
 KINDS = (
     "classes", "bare", "edges", "groups", "groups and classes", "groups unused", "pairs", "two towers", "nodes",
@@ -37,7 +39,8 @@ def test_every_evaluator_works_or_is_refused_in_a_line(command, kind, data, tmp_
         options += ["--quick", "--rows", "majority,wl_oa,untrained"]
     names = [name for name in evaluators if (kind, name) not in SLOW]
     for name in (*names, "none"):
-        assert not outcome(command, [*data[kind], "--eval", name, *options], out, capsys), name
+        folds = FOLDS if name != "none" and takes(name, "folds") else []
+        assert not outcome(command, [*data[kind], "--eval", name, *options, *folds], out, capsys)[0], name
         works += [name] * out.exists()
     assert works or (command, kind) == ("diagnose", "nodes")
 
@@ -70,3 +73,21 @@ def test_two_features_meet(kind, arguments, line, data, tmp_path, capsys):
     assert out.exists() != bool(line)
     if not line:
         load_encoder(out)
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(12), *(pytest.param(seed, marks=pytest.mark.several) for seed in range(12, 100))]
+)
+def test_drawn_options_work_or_are_refused_in_a_line(seed, data, tmp_path, capsys):
+    rng, out = random.Random(seed), tmp_path / "out"
+    kind, options = draw(rng, data)
+    while True:  # until all that is refused is left out
+        arguments = [word for option, value in options.items() for word in (f"--{option}", value)]
+        length = [] if "steps" in options else ["--epochs", 2]
+        wrong, lines = outcome("run", [*data[kind], *arguments, *length, *SMALL], out, capsys)
+        assert not wrong, (kind, options)
+        if out.exists():
+            break
+        assert options, (kind, lines)
+        options = without_refused(options, lines, rng)
+    load_encoder(out)
