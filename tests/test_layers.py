@@ -137,36 +137,3 @@ def test_a_broken_dependency_is_named(tmp_path):
 def test_public_names_exist_and_are_sorted():
     assert all(hasattr(graphcl, name) for name in graphcl.__all__)
     assert len(set(graphcl.__all__)) == len(graphcl.__all__)
-
-
-def largest(source: str) -> dict[str, tuple[int, int]]:
-    """Return function -> lines without the docstring, and arguments that are no settings, in the code `source`.
-
-    Settings are the keyword-only arguments with a default.
-    """
-    found = {}
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.FunctionDef):
-            doc = node.body[0] if ast.get_docstring(node) else None
-            lines = node.end_lineno - node.lineno + 1 - (doc.end_lineno - doc.lineno + 1 if doc else 0)
-            own = [each.arg for each in (*node.args.posonlyargs, *node.args.args) if each.arg not in ("self", "cls")]
-            sizes = lines, len(own) + sum(default is None for default in node.args.kw_defaults)
-            found[node.name] = tuple(map(max, sizes, found.get(node.name, (0, 0))))  # methods share names
-    return found
-
-
-def test_functions_are_short_and_take_few_arguments():
-    found = {
-        f"{'.'.join(path.relative_to(PACKAGE).with_suffix('').parts)}.{name}": each
-        for path in PACKAGE.rglob("*.py")
-        for name, each in largest(path.read_text()).items()
-    }
-    assert not [name for name, (lines, _) in found.items() if lines > 50]
-    # Triton compiles for the arguments of its kernels, so they cannot be grouped.
-    assert not [name for name, (_, arguments) in found.items() if arguments > 8 and ".triton_" not in name]
-
-
-def test_the_check_counts_lines_and_arguments():
-    source = "class A:\n    def f(self, a, b=1, *, c, d=2):\n        '''One.\n\n        Two.'''\n        return a\n"
-    assert largest(source) == {"f": (2, 3)}
-    assert largest(source + "def f():\n    return (\n        1\n    )\n") == {"f": (4, 3)}

@@ -57,7 +57,11 @@ def test_a_loss_that_ignores_a_column_is_refused(tmp_path, capsys):
     for pairs, others, line in (
         ("negative", "--method moco", "negatives (a column `negative`, or `hard_negatives`), which method `moco`"),
         ("negative", "--loss vicreg", "negatives (a column `negative`, or `hard_negatives`), which loss `vicreg`"),
-        ("weight", "--loss vicreg --hard-negatives 1", "weights (the column `weight`), which loss `vicreg` does not"),
+        (
+            "weight",
+            "--loss vicreg --hard-negatives 1 --epochs 2",
+            "weights (the column `weight`), which loss `vicreg` does not",
+        ),
         ("weight", "--method memory_bank --loss instance_nce", "`loss.symmetric` false encodes the queries only"),
     ):
         assert main([*words, "--positives", f"{tmp_path}/{pairs}.csv", *others.split()]) == 2

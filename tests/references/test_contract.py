@@ -57,7 +57,7 @@ def test_every_row_is_scored_in_a_run():
     small = {"encoder": {"name": "molecule_gine", "hidden_channels": 8, "num_layers": 2}}
     of_molecules = rows_of(molecules, eval=["knn"], **small)
     nodes = {"encoder": {"name": "node_gcn", "hidden_channels": 8}, "method": "grace"}
-    of_nodes = rows_of(load_dataset("sbm-400", nodes=True), eval=["nmi"], **nodes)
+    of_nodes = rows_of(load_dataset("sbm-400", nodes=True), eval=["nmi"], evaluation={}, **nodes)
     found = {row for scores in (pairs, of_molecules, of_nodes) for each in scores.values() for row in each}
     assert found == {*references} - {"initial"}  # of a run with `init`
     assert "majority" not in pairs["retrieval"]
