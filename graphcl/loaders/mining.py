@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from graphcl.arguments import Count, Fraction, NonNegative, checked
 from graphcl.datasets.relation import Relation
-from graphcl.errors import InputError
+from graphcl.errors import InputError, InputTypeError
 
 _TILE = 2**24
 """Similarities that are computed at a time."""
@@ -16,8 +19,8 @@ _TILE = 2**24
 
 @checked
 def mine_hard_negatives(
-    queries: Tensor,
-    targets: Tensor,
+    queries: Tensor | np.ndarray,
+    targets: Tensor | np.ndarray,
     relation: Relation,
     k: Count = 1,
     *,
@@ -46,7 +49,8 @@ def mine_hard_negatives(
         within: place of each node of the relation `[num_nodes]`, whole numbers; negatives come from the query's place.
 
     Raises:
-        InputError: a matrix does not have one row per graph, or `skip` is negative.
+        InputError: a matrix does not have one finite row of numbers per graph, the widths differ, or `skip` is
+            negative.
 
     Example:
         >>> relation = Relation(torch.tensor([0, 1, 2]), torch.tensor([0, 1, 2]), num_queries=3, num_targets=3)
@@ -59,12 +63,12 @@ def mine_hard_negatives(
     (arXiv 2407.15831).
     """
     wanted = relation.num_queries, relation.num_targets or relation.num_queries
-    for name, rows, count in zip(("queries", "targets"), (queries, targets), wanted, strict=True):
-        if rows.dim() != 2 or len(rows) != count:
-            raise InputError(f"`{name}` must have one row for each of {count} graphs, got {list(rows.shape)}.")
+    queries, targets = _unit_rows("queries", queries, wanted[0]), _unit_rows("targets", targets, wanted[1])
+    if queries.size(1) != targets.size(1):
+        widths = f"{queries.size(1)} and {targets.size(1)}"
+        raise InputError(f"`queries` and `targets` must have equally many columns, got {widths}.")
     if skip < 0:
         raise InputError(f"`skip` must be at least 0, got {skip}.")
-    queries, targets = (normalize(each.detach().cpu().float(), dim=1) for each in (queries, targets))
     candidates = relation.target.unique()
     found = []
     for pairs in torch.arange(len(relation.query)).split(max(1, _TILE // len(candidates))):
@@ -84,6 +88,23 @@ def mine_hard_negatives(
         row, place = (values > -torch.inf).nonzero(as_tuple=True)
         found.append(torch.stack([pairs[row], candidates[columns[row, place]]]))
     return relation.with_negatives(torch.cat(found, dim=1))
+
+
+def _unit_rows(name: str, rows: Any, count: int) -> Tensor:
+    """Return the matrix `rows [count, D]` in float32 on the CPU, with rows of norm 1."""
+    try:
+        values = torch.as_tensor(rows).detach().cpu()
+        if values.layout != torch.strided or values.is_complex():
+            raise TypeError
+    except (TypeError, ValueError, RuntimeError):
+        what = f"`{name}` must be a dense matrix of real numbers"
+        raise InputTypeError(f"{what}, a tensor or a NumPy array, got {type(rows).__name__}.") from None
+    if values.dim() != 2 or len(values) != count:
+        raise InputError(f"`{name}` must have one row for each of {count} graphs, got {list(values.shape)}.")
+    values = values.double()
+    if not (finite := values.isfinite().all(dim=1)).all():
+        raise InputError(f"`{name}` is not finite in row {int(finite.int().argmin())}.")
+    return normalize(values, dim=1).float()
 
 
 def _known(relation: Relation, query: Tensor, candidates: Tensor) -> Tensor:

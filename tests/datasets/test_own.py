@@ -7,7 +7,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
+from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset, TemporalData
 from torch_geometric.datasets import FakeDataset, FakeHeteroDataset
 from torch_geometric.transforms import ToUndirected
 
@@ -256,7 +256,10 @@ TYPES = [
     ([graph(), "graph"], "graph 1 must be a torch_geometric.data.Data, got str"),
     (FakeHeteroDataset(num_graphs=3), "FakeHeteroDataset", "HeteroData", "not supported"),
     (Batch.from_data_list([graph(), graph()]), "got DataBatch; use its to_data_list()"),
-]
+    *((each, "graph 0 must be a", "got Hetero", "heterogeneous graphs are not supported, use its to_homogeneous()")
+      for each in (HeteroData(), [HeteroData()], Batch.from_data_list([HeteroData()]))),
+    (TemporalData(src=torch.arange(2), dst=torch.arange(2)), "got TemporalData; temporal graphs are not supported"),
+]  # fmt: skip
 
 
 def test_wrong_sources(root):

@@ -1,6 +1,10 @@
 """Test that mined negatives are the hardest targets that the rules allow."""
 
+import math
+
+import numpy as np
 import pytest
+import scipy.sparse
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,7 +50,35 @@ def test_the_negatives_equal_a_loop_over_all_targets(seed, k, skip, margin, rela
         assert found.negatives[1][found.negatives[0] == row].tolist() == allowed[:k]
 
 
-def test_wrong_rows_are_one_line():
+ONE = torch.eye(3)
+MATRIX = r"`queries` must be a dense matrix of real numbers, a tensor or a NumPy array, got "
+
+
+@pytest.mark.parametrize(
+    ("queries", "targets", "says"),
+    [
+        (ONE, ONE[:2], r"`targets` must have one row for each of 3 graphs, got \[2, 3\]\."),
+        (ONE[0], ONE, r"`queries` must have one row for each of 3 graphs, got \[3\]\."),
+        (ONE, torch.rand(3, 4), r"`queries` and `targets` must have equally many columns, got 3 and 4\."),
+        (ONE, ONE.index_fill(0, torch.tensor([1]), math.nan), r"`targets` is not finite in row 1\."),
+        (ONE.double() * 1e308 * 10, ONE, r"`queries` is not finite in row 0\."),
+        (ONE.to_sparse(), ONE, MATRIX + "Tensor"),
+        (scipy.sparse.eye(3), ONE, MATRIX + "dia_"),
+        (ONE.to("meta"), ONE, MATRIX + "Tensor"),
+        (ONE.to(torch.complex64), ONE, MATRIX + "Tensor"),
+        (np.array([["a"]] * 3), ONE, MATRIX + "ndarray"),
+        ("rows", ONE, MATRIX + "str"),
+        (None, ONE, MATRIX + "NoneType"),
+    ],
+)
+def test_wrong_rows_are_one_line(queries, targets, says):
     relation = make_relation([(0, 1), (2, 0)], range(3))
-    with pytest.raises(InputError, match=r"`targets` must have one row for each of 3 graphs, got \[2, 3\]"):
-        mine_hard_negatives(torch.eye(3), torch.eye(3)[:2], relation)
+    with pytest.raises(InputError, match=f"^{says}"):
+        mine_hard_negatives(queries, targets, relation)
+
+
+def test_rows_of_numpy_and_of_other_types():
+    relation, rows = make_relation([(0, 1), (2, 0)], range(3)), torch.rand(3, 4, generator=seeded(0))
+    expected = mine_hard_negatives(rows, rows, relation).negatives
+    for other in (rows.numpy(), rows.double(), rows.numpy().astype(np.float64), rows.tolist(), rows.requires_grad_()):
+        assert torch.equal(mine_hard_negatives(other, other, relation).negatives, expected)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch.utils.data
-from torch_geometric.data import Data
+from torch_geometric.data.data import BaseData
 
 from graphcl.datasets.matrices import convert_matrices, is_matrix
 from graphcl.datasets.networks import convert_networkx, from_igraph, is_igraph, is_networkx
@@ -55,7 +55,7 @@ class Stream(Source):
 
     def claims(self, source: Any, request: Request) -> bool:
         """Return whether `source` can be iterated and is neither a dict nor bytes; other kinds are claimed before."""
-        return isinstance(source, Iterable) and not isinstance(source, Mapping | bytes | bytearray | Data)
+        return isinstance(source, Iterable) and not isinstance(source, Mapping | bytes | bytearray)
 
     def read(self, source: Any, request: Request) -> object:
         """Return the list."""
@@ -75,4 +75,4 @@ def collate_objects(graphs: Any, name: str, request: Request) -> Graphs:
 
 
 def _is_graph(source: object) -> bool:
-    return isinstance(source, Data) or is_networkx(source) or is_igraph(source) or is_matrix(source)
+    return isinstance(source, BaseData) or is_networkx(source) or is_igraph(source) or is_matrix(source)
