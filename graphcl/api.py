@@ -24,6 +24,7 @@ from graphcl.config import Config, make_config, read_config
 from graphcl.datasets import dataset_names, load_dataset, open_on_disk, write_on_disk
 from graphcl.errors import InputError, load_module
 from graphcl.evaluate import knn, logreg, svm
+from graphcl.experiment.predict import predict
 from graphcl.loaders.listed import ListedPairs
 from graphcl.loaders.loader import make_loader
 from graphcl.loaders.order import EpochBatches
@@ -120,6 +121,7 @@ __all__ = [
     "make_config",
     "make_loader",
     "open_on_disk",
+    "predict",
     "random2",
     "random3",
     "random4",

@@ -8,6 +8,7 @@ COMMANDS = {
     "sweep": "run settings x data sets x seeds in parallel and make tables",
     "diagnose": "answer what carries a score: edges, features, sizes, copies or training",
     "embed": "embed graphs with a trained encoder",
+    "predict": "predict the targets of new graphs by a finished run",
     "transfer": "probe or fine-tune a trained encoder on another data set",
     "show": "redraw the report of a run",
     "export": "write a trained encoder as ONNX or pt2, to run without this library",

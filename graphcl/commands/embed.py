@@ -212,9 +212,9 @@ def arrow_table(block: Block) -> pyarrow.Table:
     """Return a PyArrow table with the columns of a block, see `write_parquet`."""
     import pyarrow
 
-    h = block["h"]
+    h = block.get("h")  # predictions have none
     columns = {name: pyarrow.array(values) for name, values in _columns(block).items()}
-    if not isinstance(h, np.ndarray):
+    if h is not None and not isinstance(h, np.ndarray):
         for name, values in (("indices", h.column), ("values", h.value)):
             columns[name] = pyarrow.LargeListArray.from_arrays(h.ptr.numpy(), values.numpy())
     return pyarrow.table(columns)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
@@ -132,12 +133,10 @@ def on_split(
     candidates: Sequence[float],
     fit: Callable[[np.ndarray, np.ndarray, Sequence[float], str], Predict],
     workers: int | None,
-    tasks: Sequence[str] = (),
 ) -> tuple[FoldScores, np.ndarray]:
     """Return the test score of the best of the `candidates`, for rows `z [n, D]`, and its predictions `[test, tasks]`.
 
-    `y [n, tasks]` are the labels, and `tasks` the names of their columns. `fit` takes the training rows and targets of
-    one task, the candidates and the metric; threads fit different tasks.
+    `fit` takes the training rows and targets of one task, the candidates and the metric; threads fit different tasks.
 
     Raises:
         InputError: `y` has a wrong shape or labels, or the metric is unknown or undefined on a part.
@@ -147,8 +146,6 @@ def on_split(
     y = as_array("y", y)
     if y.ndim != 2 or len(y) != len(z) or y.shape[1] < 1:
         raise InputError(f"`y` must be [{len(z)}, tasks], got shape {list(y.shape)}.")
-    if tasks and len(tasks) != y.shape[1]:
-        raise InputError(f"`tasks` must name the {y.shape[1]} columns of `y`, got {len(tasks)} names.")
     if not isinstance(metric, str) or metric not in get_args(MetricName):
         raise InputError(f"`eval_metric` must be rocauc, ap, acc, rmse, mae or r2, got {shown(metric)}.")
     known = y[~np.isnan(y)]
@@ -178,5 +175,14 @@ def on_split(
     inner = [task_mean(metric, truth["valid"], each) for each in valid]
     best = int(np.argmin(inner) if metric in LOWER else np.argmax(inner))
     score = task_mean(metric, truth["test"], test[best])
-    figures = further_figures(metric, truth["test"], test[best], tasks)
-    return FoldScores(seed, (score,), (candidates[best],), (inner[best],), 1, 1, metric, figures=figures), test[best]
+    return FoldScores(seed, (score,), (candidates[best],), (inner[best],), 1, 1, metric), test[best]
+
+
+def with_figures(
+    score: FoldScores, y: Tensor | np.ndarray, test: np.ndarray, predicted: np.ndarray, tasks: Sequence[str]
+) -> FoldScores:
+    """Return the score with `further_figures` of the rows `test`, whose columns of `y` have the names `tasks`."""
+    truth = as_array("y", y)[test].astype(np.float64)
+    if tasks and len(tasks) != truth.shape[1]:
+        raise InputError(f"`tasks` must name the {truth.shape[1]} columns of `y`, got {len(tasks)} names.")
+    return replace(score, figures=further_figures(score.metric, truth, predicted, tasks))

@@ -13,21 +13,23 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from graphcl.arguments import Costs, Count, Counts, Seed
 from graphcl.evaluate.folds import C_GRID, as_array, embedding, is_constant, worker_count
-from graphcl.evaluate.on_split import OnPredicted, Predict, on_split, split_parts
+from graphcl.evaluate.on_split import OnPredicted, Predict, on_split, split_parts, with_figures
 from graphcl.evaluate.scores import NUMBERS, FoldScores
 from graphcl.registry import evaluators
 
 TOLERANCE = 1e-6  # bound on the mean loss's gradient, tight enough that results do not depend on the warm start
 WIDE, WIDE_TOLERANCE = 1000, 1e-4  # more columns need L-BFGS, which would take minutes to reach the bound above
 BOUND = 5.0  # largest magnitude of a standardised value
+TREES = 300
 BINS = 32  # number of values of a column that trees distinguish; it halves the time to sort them
 GRID = (1e-5, 1e-4, *C_GRID)  # fingerprints and small data sets need a large penalty
 
@@ -72,24 +74,37 @@ def ogb(
     """
     h = embedding(h)
     parts = split_parts(split, len(h))
-    mean, deviation = h[parts["train"]].mean(0), h[parts["train"]].std(0)
-    z = ((h - mean) / np.where(deviation > 0, deviation, 1)).clip(-BOUND, BOUND)
-    found, predicted = on_split(z, y, parts, eval_metric, seed, sorted(map(float, grid)), _fit, workers, tasks)
+    z = scaler(h[parts["train"]])(h)
+    found, predicted = on_split(z, y, parts, eval_metric, seed, sorted(map(float, grid)), _fit, workers)
     if on_predicted is not None:  # ROC-AUC and AP rank the logarithms of the odds, which tie less than probabilities
         from scipy.special import expit
 
         on_predicted(parts["test"], expit(predicted) if eval_metric in ("rocauc", "ap") else predicted)
-    return found
+    return with_figures(found, y, parts["test"], predicted, tasks)
+
+
+def scaler(train: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """Return the function that standardises rows over the training part, and clips them."""
+    mean, deviation = train.mean(0), train.std(0)
+    deviation = np.where(deviation > 0, deviation, 1)
+    return lambda h: ((h - mean) / deviation).clip(-BOUND, BOUND)
 
 
 def _fit(z: np.ndarray, targets: np.ndarray, candidates: Sequence[float], metric: str) -> Predict:
     """Fit one model per candidate for C, and return a function that predicts given rows with each of them."""
+    fitted = linear_models(z, targets, candidates, metric)
+    return lambda rows: [
+        each.predict(rows) if metric == "acc" or metric in NUMBERS else each.decision_function(rows) for each in fitted
+    ]
+
+
+def linear_models(z: np.ndarray, targets: np.ndarray, candidates: Sequence[float], metric: str) -> list[Any]:
+    """Return scikit-learn's models, one fitted for each C of the candidates in ascending order."""
     from sklearn import config_context
     from sklearn.linear_model import LogisticRegression, Ridge
 
     if metric in NUMBERS:
-        found = [Ridge(alpha=1 / c).fit(z, targets).predict for c in candidates]
-        return lambda rows: [predict(rows) for predict in found]
+        return [Ridge(alpha=1 / c).fit(z, targets) for c in candidates]
     # chosen as in `logreg`, for speed; fingerprints are too wide for Newton's D x D matrices, and Newton's line search
     # warns on a constant embedding
     wide = z.shape[1] > WIDE
@@ -100,7 +115,7 @@ def _fit(z: np.ndarray, targets: np.ndarray, candidates: Sequence[float], metric
     with config_context(assume_finite=True, skip_parameter_validation=True):
         for c in candidates:  # ascending, for the warm start
             fitted.append(copy.copy(model.set_params(C=c).fit(z, targets)))
-    return lambda rows: [each.predict(rows) if metric == "acc" else each.decision_function(rows) for each in fitted]
+    return fitted
 
 
 @evaluators.register("ogb_forest", needs="targets")
@@ -112,7 +127,7 @@ def ogb_forest(
     eval_metric: str,
     seed: Seed = 0,
     grid: Counts = (1, 3),
-    trees: Count = 300,
+    trees: Count = TREES,
     workers: Count | None = None,
     tasks: Sequence[str] = (),
     on_predicted: OnPredicted | None = None,
@@ -143,39 +158,50 @@ def ogb_forest(
         known = {"tasks": tasks, "on_predicted": on_predicted}
         return ogb(h, y, split=split, eval_metric=eval_metric, seed=seed, **known)
     parts = split_parts(split, len(h))
-    z = np.stack([_codes(column, parts["train"]) for column in h.T], axis=1)
+    z = coder(h[parts["train"]])(h)
     threads = max(1, worker_count(workers) // max((1, *as_array("y", y).shape[1:])))
     for count in (max(1, trees // 5), trees):
         fit = partial(_fit_forests, seed, count, threads)
-        found, predicted = on_split(z, y, parts, eval_metric, seed, grid, fit, workers, tasks)
+        found, predicted = on_split(z, y, parts, eval_metric, seed, grid, fit, workers)
         grid = [int(found.chosen[0])]
     if on_predicted is not None:
         on_predicted(parts["test"], predicted.clip(0, 1) if eval_metric in ("rocauc", "ap") else predicted)
-    return found
+    return with_figures(found, y, parts["test"], predicted, tasks)
 
 
-def _codes(column: np.ndarray, train: np.ndarray) -> np.ndarray:
-    """Return a column with at most `BINS` values, in the same order; up to so many different values stay apart."""
+def coder(train: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """Return the function that codes each column by its training part, in at most `BINS` values in the same order.
+
+    Up to so many different values stay apart.
+    """
     ranks = np.linspace(0, 1, BINS + 1)[1:-1]
-    edges = np.unique(np.quantile(np.unique(column[train]), ranks, method="lower"))
-    return np.searchsorted(edges, column).astype(np.float32)
+    edges = [np.unique(np.quantile(np.unique(column), ranks, method="lower")) for column in train.T]
+    return lambda h: np.stack([np.searchsorted(*each) for each in zip(edges, h.T, strict=True)], 1).astype(np.float32)
 
 
 def _fit_forests(
     seed: int, trees: int, threads: int, z: np.ndarray, targets: np.ndarray, candidates: Sequence[float], metric: str
 ) -> Predict:
     """Fit one forest per candidate, and return a function that predicts given rows with each of them."""
-    from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
-
-    make, columns = (RandomForestRegressor, 1 / 3) if metric in NUMBERS else (RandomForestClassifier, "sqrt")
-    forests = []
-    for leaf in candidates:
-        forest = make(trees, min_samples_leaf=int(leaf), max_features=columns, random_state=seed, n_jobs=threads)
-        forests.append(forest.fit(z, targets).set_params(n_jobs=1))  # with threads, sums would depend on their order
+    fitted = forests(seed, trees, threads, z, targets, candidates, metric)
 
     def predict(rows: np.ndarray) -> list[np.ndarray]:
         if metric in ("rocauc", "ap"):
-            return [forest.predict_proba(rows)[:, 1] for forest in forests]
-        return [forest.predict(rows) for forest in forests]
+            return [forest.predict_proba(rows)[:, 1] for forest in fitted]
+        return [forest.predict(rows) for forest in fitted]
 
     return predict
+
+
+def forests(
+    seed: int, trees: int, threads: int, z: np.ndarray, targets: np.ndarray, candidates: Sequence[float], metric: str
+) -> list[Any]:
+    """Return scikit-learn's forests, one fitted for each candidate."""
+    from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+
+    make, columns = (RandomForestRegressor, 1 / 3) if metric in NUMBERS else (RandomForestClassifier, "sqrt")
+    fitted = []
+    for leaf in candidates:
+        forest = make(trees, min_samples_leaf=int(leaf), max_features=columns, random_state=seed, n_jobs=threads)
+        fitted.append(forest.fit(z, targets).set_params(n_jobs=1))  # with threads, sums would depend on their order
+    return fitted

@@ -129,7 +129,7 @@ class RunOutput(Output):
         for epoch in result.history:  # restore rows of resumed epochs that the log has lost
             folder.epochs.add(seed, epoch)
         description = describe(config, dataset, result.model)
-        folder.add_seed(seed, result.model, description, result.h[: len(dataset.ids)], result.y, dataset.ids)
+        folder.add_seed(seed, result.model, description, result.h[: len(dataset.ids)], result.y, dataset)
         self.seconds = _added(self.seconds, result.seconds)
 
         seeds = [*folder.finished, seed]

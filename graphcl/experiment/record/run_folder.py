@@ -16,9 +16,11 @@ from filelock import FileLock, Timeout
 
 from graphcl.config import RUNTIME_SETTINGS, Config, make_config, read_config, to_yaml
 from graphcl.config.nested import differences
+from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.texts import id_arrays
 from graphcl.errors import InputError, reason
 from graphcl.evaluate import FoldScores
+from graphcl.experiment.predict import label_arrays
 from graphcl.experiment.record.epoch_log import FILE, EpochLog
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.saved import EncoderDescription, Weights, read_encoder, read_saved, save_encoder
@@ -96,9 +98,9 @@ class RunFolder:
         description: EncoderDescription,
         h: torch.Tensor | SparseRows,
         y: torch.Tensor | None,
-        ids: np.ndarray,
+        dataset: GraphDataset,
     ) -> None:
-        """Add a seed to `encoder.pt`, see `graphcl.load_encoder`, and to `h`, `seeds`, `y` and ids on disk."""
+        """Add a seed to `encoder.pt`, see `graphcl.load_encoder`, and to `h`, `seeds`, `y`, ids and classes on disk."""
         self._weights[seed] = {key: value.cpu() for key, value in model.encoder.state_dict().items()}
         if isinstance(model, TwoTowers):
             self._target_weights[seed] = {key: value.cpu() for key, value in model.target.encoder.state_dict().items()}
@@ -106,7 +108,7 @@ class RunFolder:
         rows = list(self._embeddings.values())
         arrays: dict[str, Any] = {"h": rows[0][None] if len(rows) == 1 else np.stack(rows)}  # one needs no copy
         arrays["seeds"] = list(self._embeddings)
-        arrays |= id_arrays(ids)
+        arrays |= id_arrays(dataset.ids) | (label_arrays(dataset) if dataset.rows == "graphs" else {})
         if isinstance(h, SparseRows):  # seeds differ in the values only
             arrays |= {"column": h.column.numpy(), "ptr": h.ptr.numpy()}
         if y is not None:

@@ -1,0 +1,79 @@
+"""`graphcl predict`: predict the targets of new graphs by a finished run, and write a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from graphcl.arguments import Seed
+from graphcl.cli.command_line import Command, flag
+from graphcl.commands.embed import WRITERS
+from graphcl.commands.options import Force
+from graphcl.config.settings import TABLE, DatasetName, Hardware, Imports, Place
+from graphcl.datasets.invalid import write_invalid
+from graphcl.datasets.settings import Table
+from graphcl.errors import InputError
+from graphcl.system.files import new_file, write_whole
+from graphcl.system.optional import optional
+
+UNUSED = ("target", "group")
+"""Columns of a table that predictions do not read."""
+
+
+class Predict(Hardware, Place, Table, Imports):
+    """Predict the targets of new graphs by a run that was scored by labels or targets, or by a transfer.
+    On a split, the head is the one that was scored. On folds, it is fitted on all labelled graphs of the run, and the
+    score is the estimate of the folds.
+    """
+
+    run: Annotated[str, Field(title="RUN", description="folder of graphcl run, or of graphcl transfer")]
+    dataset: DatasetName
+    out: Annotated[str | None, Field(title="FILE")] = None
+    """new file, .csv or .parquet, with the columns id, a column for each target, and TARGET_p_CLASS, the probability of
+    a class; default: NAME.predicted.csv"""
+    force: Force = False
+    eval: Annotated[str | None, Field(title="NAME", description="evaluator of the run; default: the first")] = None
+    seed: Annotated[Seed | None, Field(description="seed of the run; default: the first")] = None
+
+
+COMMAND = Command("graphcl predict RUN --dataset NAME [--out FILE] [--KEY VALUE ...]", Predict, positional="run")
+
+
+def predict(settings: Predict) -> str:
+    """Write the predictions for a data set to a new file and return a status line.
+
+    Raises:
+        InputError: the file exists or cannot be written, or the run or the graphs cannot be used.
+    """
+    if given := [name for name in UNUSED if getattr(settings, name)]:
+        raise InputError(f"`{flag(given[0])}` is not read, as the targets are those of the run; leave it out.")
+    out = settings.out or f"{Path(settings.dataset).name.partition('.')[0]}.predicted.csv"
+    suffix = Path(out).suffix
+    if suffix not in (".csv", ".parquet"):
+        raise InputError(f"`out` must end in .csv or .parquet, got {out!r}.")
+    file = new_file(out, settings.force)
+    if suffix == ".parquet":
+        optional("pyarrow", ".parquet files, unlike .csv, need pyarrow", "parquet")
+    import torch
+
+    from graphcl.experiment.predict import predictions
+
+    torch.set_num_threads(settings.threads)
+    given = settings.model_dump(include={*TABLE, "eval", "seed", "device", "data_root", "mirror"} - {*UNUSED})
+    found = predictions(settings.run, settings.dataset, **given)
+    names = new_file(file.with_suffix(".invalid.csv"), settings.force) if found.dataset.invalid else file
+    columns = {name: _plain(each) for name, each in found.columns.items()}
+    write_whole(file, lambda opened: WRITERS[suffix](opened, iter([columns]), found.dataset.num_rows, 0))
+    rows = f"{found.dataset.num_rows} predictions of {found.text}"
+    return f"{rows}; in {file}{write_invalid(found.dataset.invalid, names)}"
+
+
+main = COMMAND.main(predict)
+
+
+def _plain(column: np.ndarray) -> np.ndarray:
+    """Return a column without NumPy's fixed-width strings, which pyarrow does not take."""
+    return column.astype(object) if column.dtype.kind == "U" else column

@@ -1,0 +1,250 @@
+"""Predict the targets of new graphs by a finished run: embed them, and apply the head by which the run was scored."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphcl.datasets.dataset import GraphDataset
+from graphcl.errors import InputError, one_line, reason
+from graphcl.evaluate import FoldScores, metric_name
+from graphcl.evaluate.heads import HEADS, Head, fit_head, most_chosen
+from graphcl.evaluate.metrics import task_names
+from graphcl.evaluate.scores import NUMBERS
+from graphcl.experiment.build import pick_device
+from graphcl.experiment.encoder_input import contrasts_nodes, load_for
+from graphcl.loaders.loader import make_loader
+from graphcl.models.saved import read_encoder
+from graphcl.models.sparse import model_of
+from graphcl.system.arrays import read_arrays
+from graphcl.system.files import read_json
+from graphcl.training.loop import embed
+
+OUTPUTS = "outputs.npz"
+"""File of the output layer of a fine-tuned model: `weight [seeds, outputs, H]`, `bias [seeds, outputs]` and `seeds`."""
+PARTS = ("train", "valid", "test")
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Predictions for a data set.
+
+    Attributes:
+        columns: `id` and the columns of `target_columns` for each target.
+        dataset: the graphs.
+        text: what predicted, and how well it did in the run.
+    """
+
+    columns: dict[str, np.ndarray]
+    dataset: GraphDataset
+    text: str
+
+
+def predict(
+    run: str | os.PathLike[str], source: object, *, eval: str | None = None, seed: int | None = None, **settings: Any
+) -> dict[str, np.ndarray]:
+    """Return predictions for new graphs by a finished run, as columns: `id`, the targets, probabilities of classes.
+
+    The head is that of the run's evaluator. On a split it is the one that was scored, fitted on the training part. On
+    folds it is fitted on all labelled graphs with the C or k that most folds chose, so the run's score is the estimate
+    of the folds, not a measurement of this head.
+
+    Args:
+        run: folder of `graphcl run`, or of `graphcl transfer` in either mode.
+        source: the new graphs, see `load_dataset`.
+        eval: evaluator of the run; default: the first that has a head.
+        seed: seed of the run; default: the first.
+        **settings: `device`, `data_root`, `mirror`, and the settings of molecules in `load_dataset`.
+
+    Returns:
+        A column for each target, named as in the table of the run, else `y`, or `y0`, `y1`, ...: numbers or names of
+        classes. Classes have columns `TARGET_p_CLASS` of probabilities; of two classes, only the second one. The SVM
+        has none. Invalid molecules are left out; `id` names the others.
+
+    Raises:
+        InputError: the folder holds no head, or see `load_dataset`.
+
+    Example:
+        >>> columns = predict("runs/molecules-infonce-1", ["CCO", "CCN"])  # doctest: +SKIP
+        >>> columns["id"], columns["logS"]  # doctest: +SKIP
+        (array([0, 1]), array([0.81, 0.62]))
+    """
+    return predictions(run, source, eval, seed, **settings).columns
+
+
+def predictions(
+    run: str | os.PathLike[str], source: object, eval: str | None = None, seed: int | None = None,
+    device: str = "auto", **settings: Any,
+) -> Predictions:  # fmt: skip
+    """Return the `Predictions` of a run for new graphs; for the arguments, see `predict`."""
+    folder = Path(run).expanduser()
+    result = _result(folder)
+    name = _evaluator(folder, result, eval)
+    per_seed = result["scores"][name]["per_seed"]
+    with _damaged(folder):
+        scores = [FoldScores.of(each.get("trained") or each["untrained"]) for each in per_seed]
+        seed = scores[0].seed if seed is None else seed
+        score = next((each for each in scores if each.seed == seed), None)
+    if score is None:
+        raise InputError(f"{folder} holds no seed {seed}; it holds {', '.join(str(each.seed) for each in scores)}.")
+    encoder, description = read_encoder(folder, _encoder_seed(folder, seed))
+    if contrasts_nodes(description.settings):
+        raise InputError(f"{folder} holds an encoder of nodes, and predictions are for whole graphs.")
+    file = folder / (OUTPUTS if name == "finetune" else "embeddings.npz")
+    arrays = read_arrays(file)
+    if "ptr" in arrays:
+        raise InputError(f"{folder} holds sparse rows, for which no head is fitted; use graphcl embed.")
+    if name != "finetune" and ("part" if score.metric != "accuracy" else "classes") not in arrays:
+        raise InputError(f"{file} was written by an earlier version, without parts and classes; run it again.")
+    scale = bool((result["config"].get("evaluation") or {}).get("scale"))
+    with _damaged(folder):
+        heads, text = (_output_layer if name == "finetune" else _fitted)(name, arrays, score, scale)
+        names = arrays["classes"] if len(arrays.get("classes", ())) else None
+        tasks = task_names(len(heads), arrays["tasks"].tolist() if "tasks" in arrays else ())
+    dataset = load_for(description, source, **settings)
+    place = pick_device(device)
+    rows, _ = embed(model_of(encoder.to(place), "graphs", projector="none"), make_loader(dataset, 1024, device=place))
+    h, columns = rows.double().numpy(), {"id": dataset.ids}
+    with _damaged(folder):
+        for task, head in zip(tasks, heads, strict=True):
+            columns |= target_columns(task, head.outputs(h), head.classes, names, head.certain)
+    listed = one_line(", ".join(tasks[:5]), 200) + ", ..." * (len(tasks) > 5)
+    return Predictions(columns, dataset, f"{listed} by {text}")
+
+
+@contextmanager
+def _damaged(folder: Path) -> Iterator[None]:
+    """Turn any exception about the content of the files of a run into an InputError."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{folder} is damaged, its files do not fit together: {reason(error)}.") from None
+
+
+def target_columns(
+    task: str, outputs: np.ndarray, classes: np.ndarray, names: np.ndarray | None, certain: bool = False
+) -> dict[str, np.ndarray]:
+    """Return the columns of a target: `TASK`, numbers or classes, and `TASK_p_CLASS`, unless they are `certain`.
+
+    Args:
+        task: name of the target.
+        outputs: numbers `[n]`, or a probability for each class `[n, C]`.
+        classes: numbers of the classes `[C]`; empty for numbers.
+        names: class values that the numbers 0, 1, ... stand for; None: the numbers themselves.
+        certain: whether outputs are no probabilities.
+    """
+    if not len(classes):
+        return {task: outputs}
+    values = classes if names is None else names[classes]
+    shown = [] if certain else [1] if len(values) == 2 else range(len(values))
+    return {task: values[outputs.argmax(1)]} | {f"{task}_p_{values[i]}": outputs[:, i] for i in shown}
+
+
+def label_arrays(dataset: GraphDataset) -> dict[str, np.ndarray]:
+    """Return what `predictions` needs of the labels of a run, for its `embeddings.npz`.
+
+    `classes` are the class values that `y` holds indices into. Of a split, `part [n]` is 0, 1 or 2 for a graph in the
+    training, validation or test part, else -1, and `tasks` are the names of the targets.
+    """
+    if (benchmark := dataset.benchmark) is None:
+        return {} if dataset.classes is None else {"classes": np.array(dataset.classes.tolist())}
+    part = np.full(len(dataset), -1, np.int8)
+    for number, name in enumerate(PARTS):
+        part[np.asarray(benchmark.split[name])] = number
+    found = {"part": part, "tasks": np.array(task_names(benchmark.num_tasks, benchmark.tasks))}
+    return {**found, "classes": np.array(benchmark.classes)} if benchmark.classes else found
+
+
+def _result(folder: Path) -> Mapping[str, Any]:
+    """Return the content of `result.json`; raise InputError if there is none with scores."""
+    if not (file := folder / "result.json").is_file():
+        unfinished = (folder / "config.yaml").is_file()
+        what = "has no finished seed" if unfinished else "is not the folder of a run or a transfer"
+        raise InputError(f"{str(folder)!r} {what}; pass one with a result.json, such as runs/MUTAG-infonce-1.")
+    result = read_json(file)
+    if not isinstance(result, dict) or not isinstance(result.get("config"), dict):
+        raise InputError(f"{file} is damaged: it has no settings.")
+    return result
+
+
+def _evaluator(folder: Path, result: Mapping[str, Any], wanted: str | None) -> str:
+    """Return the evaluator whose head predicts."""
+    scored = [*(result.get("scores") or {})]
+    usable = [name for name in scored if name in HEADS or name == "finetune"]
+    if not usable:
+        how = f"is scored by {', '.join(scored)}" if scored else "has no scores"
+        advice = f"train on labels or targets, with --eval {', '.join(HEADS)}"
+        raise InputError(f"{folder} {how}, so it has no head to predict by; {advice}.")
+    if wanted is not None and wanted not in usable:
+        raise InputError(f"{folder} has no head of {wanted!r}; choose from: {', '.join(usable)}.")
+    return wanted or usable[0]
+
+
+def _encoder_seed(folder: Path, seed: int) -> int | None:
+    """Return the seed of the encoder: `seed`, or None if all seeds of a transfer use the only one."""
+    from graphcl.models.saved import read_saved
+
+    _, weights = read_saved(folder)
+    return seed if seed in weights or len(weights) > 1 else None
+
+
+def _fitted(name: str, arrays: Mapping[str, np.ndarray], score: FoldScores, scale: bool) -> tuple[list[Head], str]:
+    """Return the heads of a frozen embedding, fitted again from the rows and labels of the run, and a text on them."""
+    on_folds, seeds = score.metric == "accuracy", arrays["seeds"].tolist()
+    h = arrays["h"][seeds.index(score.seed) if score.seed in seeds else 0].astype(np.float64)
+    chosen = most_chosen(score.chosen)
+    rows = np.arange(len(h)) if on_folds else np.flatnonzero(arrays["part"] == 0)
+    y = arrays["y"].astype(np.float64).reshape(len(h), -1)[rows]
+    if not np.isfinite(h).all() or np.isinf(y).any():
+        raise ValueError("`h` or `y` is not finite")
+    heads = [fit_head(name, h[rows], column, chosen, score.metric, score.seed, scale) for column in y.T]
+    setting = f"{name} (chosen: {chosen:g})"
+    if on_folds:
+        return heads, f"{setting}, fitted on all {len(rows)} labelled graphs; {_estimate(score)}"
+    return heads, f"{setting}, fitted on the {len(rows)} training graphs of the split; {_test(score)}"
+
+
+def _output_layer(
+    name: str, arrays: Mapping[str, np.ndarray], score: FoldScores, scale: bool
+) -> tuple[list[Head], str]:
+    """Return the heads of a fine-tuned model, which are columns of its output layer, and a text on them."""
+    place = arrays["seeds"].tolist().index(score.seed)
+    weight, bias = (arrays[key][place].astype(np.float64) for key in ("weight", "bias"))
+    if not (np.isfinite(weight).all() and np.isfinite(bias).all()) or bias.shape != weight.shape[:1]:
+        raise ValueError("`weight` and `bias` are not finite, or do not fit")
+    graphs, epochs = int(arrays["graphs"][place]), int(arrays["epochs"][place])
+    how = _estimate(score) if score.metric == "acc" and score.folds > 1 else _test(score)
+    text = f"a model fine-tuned on {graphs} graphs for {epochs} epochs; {how}"
+    return output_heads(weight, bias, score.metric), text
+
+
+def output_heads(weight: np.ndarray, bias: np.ndarray, metric: str) -> list[Head]:
+    """Return the head of each target of a linear output layer `weight [outputs, H]`, `bias [outputs]`."""
+    from scipy.special import expit, softmax
+
+    if metric == "acc":
+        return [Head(lambda h: softmax(h @ weight.T + bias, axis=1), np.arange(len(bias)))]
+    if metric in NUMBERS:
+        return [Head(lambda h, w=w, b=b: h @ w + b, np.empty(0)) for w, b in zip(weight, bias, strict=True)]
+
+    def both(h: np.ndarray, w: np.ndarray, b: float) -> np.ndarray:
+        return np.stack([expit(-(h @ w + b)), expit(h @ w + b)], axis=1)
+
+    return [Head(lambda h, w=w, b=b: both(h, w, b), np.arange(2)) for w, b in zip(weight, bias, strict=True)]
+
+
+def _test(score: FoldScores) -> str:
+    return f"test {metric_name(score.metric)} of this head: {score.mean:.2f}"
+
+
+def _estimate(score: FoldScores) -> str:
+    estimate = f"{metric_name(score.metric)} {score.mean:.2f} is the estimate of {score.folds} folds"
+    return f"{estimate}, whose heads had not seen their test graphs; this head has seen all"
