@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch
@@ -74,6 +75,9 @@ class Context:
     def on_scores(self, scores: Scores) -> None:
         """Record the time of the evaluation. Override to handle the scores."""
         self.clock.lap("evaluate")
+
+    def on_predicted(self, name: str, rows: np.ndarray, predicted: np.ndarray) -> None:
+        """Override to handle the predictions of the trained encoder for the test `rows` by the evaluator `name`."""
 
     def on_slow_scoring(self, expected: float, trained: float) -> None:
         """Override to tell that scoring will take `expected` seconds, more than the `trained` seconds of training."""

@@ -18,7 +18,6 @@ from graphcl.config.needs import warn_of_unused
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores, Kernel, usable_folds
-from graphcl.evaluate.folds import OnTest
 from graphcl.evaluate.metrics import check_metric
 from graphcl.evaluate.needs import is_by_copies, need_of, takes, usual
 from graphcl.experiment.build import make_model, restricted
@@ -157,7 +156,9 @@ def score_rows(config: Config, dataset: GraphDataset, rows: Mapping[str, Row], s
     forecast = _Forecast(context, sum(_num_folds(config, name) for name, _, _ in pairs))
     for name, row, h in pairs:
         report = forecast.reporting(f"{name}, {row}")
-        found[name][row] = score(config, name, h, dataset, seed, context.workers, report)
+        kept = {"on_predicted": functools.partial(context.on_predicted, name)} if row == "trained" else {}
+        kept = kept if takes(name, "on_predicted") else {}
+        found[name][row] = score(config, name, h, dataset, seed, context.workers, report, **kept)
         report(count := _num_folds(config, name), count)
     return found
 
@@ -205,17 +206,19 @@ def score(
     seed: int = 0,
     workers: int | None = None,
     on_fold: Callable[[int, int], object] | None = None,
-    on_test: OnTest | None = None,
+    **on_rows: Any,
 ) -> FoldScores:
     """Return the score of a row `h`, an embedding or a `Kernel`, by the evaluator `name`, by the protocol in `config`.
+
+    `on_rows` are `on_test` and `on_predicted` of evaluators.
 
     Raises:
         InputError: the evaluator returns something else than `FoldScores`.
     """
     need = need_of(name, dataset.rows, offered(dataset))
-    if isinstance(h, Kernel) and need == "groups" and on_test is None:
+    if isinstance(h, Kernel) and need == "groups" and not on_rows:
         return dataclasses.replace(_score_kernel(name, h, dataset, config.evaluation.within), seed=seed)
-    given = {"seed": seed, "workers": workers, "on_fold": on_fold, "on_test": on_test, **config.evaluation.model_dump()}
+    given = {"seed": seed, "workers": workers, "on_fold": on_fold, **on_rows, **config.evaluation.model_dump()}
     given |= _truth(config, dataset, h, seed, need)
     if on_fold is not None:  # show the row before its first fold ends
         on_fold(0, _num_folds(config, name))

@@ -25,6 +25,7 @@ from graphcl.experiment.context import Context, OnFold, Scores
 from graphcl.experiment.copies import describe_copies, sampled
 from graphcl.experiment.fingerprint import data_fingerprint
 from graphcl.experiment.parts import run_parts, split_column
+from graphcl.experiment.record.predictions import write_predictions
 from graphcl.experiment.record.progress import TrainingBar, fold_bar
 from graphcl.experiment.record.run_folder import RunFolder
 from graphcl.experiment.record.snapshot import report_arrays
@@ -95,6 +96,7 @@ class RunOutput(Output):
         self.dataset, self.device = dataset, device
         self.folder = RunFolder(config, data_fingerprint(config, dataset))
         self.path = self.folder.path
+        self.predicted: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         self.seconds = _added(seconds, self.folder.result.get("seconds", {}))
         name = config.encoder["name"]
         sparse = encoders.facts(name).get("rows") == "sparse"
@@ -130,6 +132,7 @@ class RunOutput(Output):
             folder.epochs.add(seed, epoch)
         description = describe(config, dataset, result.model)
         folder.add_seed(seed, result.model, description, result.h[: len(dataset.ids)], result.y, dataset)
+        write_predictions(folder.path, seed, self.predicted, dataset, folder.finished)
         self.seconds = _added(self.seconds, result.seconds)
 
         seeds = [*folder.finished, seed]
@@ -205,6 +208,7 @@ class _RunContext(Context):
         super().__init__(output.ranks, output.checkpoints(seed))
         self.output, self.seed, self.trackers, self.on_fold = output, seed, trackers, on_fold
         self._snapshots: dict[str, Any] = {}
+        output.predicted = {}
         self._bar: TrainingBar
 
     def on_embeddings(self, when: str, method: Method, whole: Iterable[Batch], h: Tensor | None) -> None:
@@ -235,6 +239,9 @@ class _RunContext(Context):
         self._bar.epoch(epoch)
         for tracker in self.trackers:
             tracker(epoch)
+
+    def on_predicted(self, name: str, rows: np.ndarray, predicted: np.ndarray) -> None:
+        self.output.predicted[name] = rows, predicted
 
     def on_slow_scoring(self, expected: float, trained: float) -> None:
         took = f"about {expected:.0f} s, training took {trained:.0f} s"
