@@ -34,8 +34,8 @@ class RunFolder:
     """Folder of a run, locked until the `with` block of this object ends.
 
     The folder contains `config.yaml`, `data.json` (the fingerprint of the data), `metrics.jsonl`, `encoder.pt`,
-    `embeddings.npz`, `result.json`, on a split `predictions.csv`, and `report.npz`, the input of `report.html`. Rows are
-    appended to the metrics; all other files are written atomically. The checkpoints of an unfinished seed are in
+    `embeddings.npz`, `result.json`, on a split `predictions.csv`, and `report.npz`, the input of `report.html`. Rows
+    are appended to the metrics; all other files are written atomically. The checkpoints of an unfinished seed are in
     `checkpoints/`.
 
     Args:
