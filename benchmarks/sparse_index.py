@@ -1,4 +1,4 @@
-"""Measure the inverted index beside FAISS: python benchmarks/sparse_index.py
+"""Measure the index of sparse rows beside FAISS: python benchmarks/sparse_index.py
 
 Builds random labelled trees of 60 nodes with frequent and rare labels, embeds them as sparse rows and by GIN, and
 prints build time, size on disk and milliseconds per query, on one core. Needs faiss-cpu.
@@ -46,7 +46,7 @@ def timed(function, *arguments, **keywords):
 
 
 def measure_sparse(count: int, chunk: int, queries: SparseRows, encoder: WLSparse, generator) -> None:
-    """Print the figures of the inverted index."""
+    """Print the figures of the index of sparse rows."""
     index, embedding, building = SparseIndex(), 0.0, 0.0
     for _ in range(count // chunk):
         found = []
@@ -58,15 +58,13 @@ def measure_sparse(count: int, chunk: int, queries: SparseRows, encoder: WLSpars
         rows = SparseRows.cat(found)
         building += timed(index.add, rows)[1]
     with tempfile.TemporaryDirectory() as place:
-        index.save(f"{place}/index")
-        size = sum(file.stat().st_size for file in Path(place).rglob("*.npy"))
-        loaded = SparseIndex.load(f"{place}/index")
+        file = Path(place) / "index.npz"
+        index.save(file)
+        size, loaded = file.stat().st_size, SparseIndex.load(file)
         loaded.search(queries[:2], K)
         _, seconds = timed(loaded.search, queries, K)
     print(f"embed: {1e3 * embedding / count:.3f} ms a graph")
-    print(
-        f"inverted index: build {building:.0f} s, {size / 2**20:.0f} MiB, {1e3 * seconds / len(queries):.1f} ms a query"
-    )
+    print(f"SparseIndex: build {building:.0f} s, {size / 2**20:.0f} MiB, {1e3 * seconds / len(queries):.1f} ms a query")
 
 
 def unit_rows(encoder: GIN, batch: Batch) -> np.ndarray:

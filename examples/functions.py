@@ -44,9 +44,9 @@ if sys.argv[3] not in old:
     sys.exit(f"{sys.argv[1]} has no {sys.argv[3]}; choose from: {', '.join([*old][:8])}, ...")
 finder = GraphCL(encoder="wl_sparse", loss={"name": "infonce", "temperature": 0.05}, epochs=4)
 finder.fit([*old.values(), *new.values()], groups=[*old, *new])
-index = SparseIndex(finder.sparse_rows([*new.values()]))
-scores, rows = index.search(finder.sparse_rows([old[sys.argv[3]]]), k=5)
-for score, row in zip(scores[0], rows[0], strict=True):
-    print(f"{100 * score:5.1f} % {[*new][row]}")
-shared = finder.explain(old[sys.argv[3]], new[[*new][rows[0][0]]], k=8, min_depth=1)
+index = SparseIndex(finder.sparse_rows([*new.values()]), ids=new)
+scores, names = index.search(finder.sparse_rows([old[sys.argv[3]]]), k=5)
+for score, name in zip(scores[0], names[0], strict=True):
+    print(f"{100 * score:5.1f} % {name}")
+shared = finder.explain(old[sys.argv[3]], new[names[0][0]], k=8, min_depth=1)
 pattern_figure(shared, [*KINDS]).savefig("shared.png", dpi=150)

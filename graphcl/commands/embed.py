@@ -19,6 +19,7 @@ from graphcl.config.settings import TABLE, DatasetName, Hardware, Imports, Place
 from graphcl.datasets.invalid import write_invalid
 from graphcl.datasets.settings import Table
 from graphcl.errors import InputError
+from graphcl.system.arrays import id_arrays
 from graphcl.system.files import new_file, write_whole
 from graphcl.system.optional import optional
 
@@ -176,8 +177,6 @@ def write_npz(file: IO[bytes], blocks: Iterator[Block], num_graphs: int, width: 
 
     `h` is written block by block, so it need not fit into memory; n is `num_graphs`, and H is `width`.
     """
-    from graphcl.datasets.texts import id_arrays  # imported here, as help needs no torch
-
     rest = []
     with zipfile.ZipFile(file, "w") as archive:
         with archive.open("h.npy", "w", force_zip64=True) as member:
@@ -222,8 +221,6 @@ def arrow_table(block: Block) -> pyarrow.Table:
 
 def write_npy(folder: Path, blocks: Iterator[Block]) -> None:
     """Write `h.npy`, `id.npy` (see `id_arrays`) and, if the graphs have them, `y.npy` and `group.npy` into a folder."""
-    from graphcl.datasets.texts import id_arrays
-
     block = joined(list(blocks))
     for name, values in (id_arrays(block.pop("id")) | block).items():
         np.save(folder / f"{name}.npy", values, allow_pickle=False)
@@ -246,8 +243,6 @@ def write_sparse_npz(file: IO[bytes], blocks: Iterator[Block], num_graphs: int, 
 
     All rows are kept in memory; the other arguments are not used.
     """
-    from graphcl.datasets.texts import id_arrays
-
     block = joined(list(blocks))
     rows = block.pop("h")
     matrix, column = rows.scipy()

@@ -118,7 +118,6 @@ def transfer(settings: Transfer) -> dict[str, Any]:
     from graphcl.experiment.record.run_folder import new_folder
     from graphcl.models.saved import read_encoder, read_saved
     from graphcl.report.summary import environment, protocol, protocol_line, table_lines
-    from graphcl.sparse.encoder import WLSparse
 
     start = time.perf_counter()
     config, name = settings.config(), f"{Path(settings.dataset).stem}-{settings.mode}"
@@ -128,12 +127,7 @@ def transfer(settings: Transfer) -> dict[str, Any]:
     description, weights = read_saved(settings.encoder)
     several = len(weights) > 1  # then each seed uses its own encoder
     seeds = _seeds(settings, description, list(weights))
-    # report an unusable encoder before loading the graphs, which may take long
-    encoder, _ = read_encoder(settings.encoder)
-    if settings.mode == "finetune" and isinstance(encoder, WLSparse):
-        raise InputError(
-            f"{settings.encoder} holds an encoder of sparse rows, which no layer can follow; use --mode probe."
-        )
+    read_encoder(settings.encoder)  # report an unusable file before loading the graphs, which may take long
     print(f"loading {settings.dataset} ...", flush=True)
     table = settings.model_dump(include=TABLE)
     dataset = load_for(description, settings.dataset, settings.data_root, settings.mirror, **table)
@@ -169,8 +163,9 @@ def transfer(settings: Transfer) -> dict[str, Any]:
 
 
 def _seeds(settings: Transfer, description: EncoderDescription, known: list[int]) -> list[int]:
-    """Return the seeds, by default those of several encoders; InputError for unknown seeds and encoders of nodes."""
+    """Return the seeds, by default those of several encoders; InputError for unknown seeds and unsuitable encoders."""
     from graphcl.experiment.encoder_input import contrasts_nodes
+    from graphcl.registry import encoders
 
     several = len(known) > 1
     seeds = settings.seeds or (known if several else [0, 1, 2])
@@ -180,6 +175,10 @@ def _seeds(settings: Transfer, description: EncoderDescription, known: list[int]
     if contrasts_nodes(description.settings):
         what = "holds an encoder of nodes, which transfer cannot score"
         raise InputError(f"{settings.encoder} {what}; use graphcl embed.")
+    name = description.encoder.name
+    if settings.mode == "finetune" and name in encoders and encoders.facts(name).get("rows") == "sparse":
+        what = f"holds {name}, an encoder of sparse rows, which no layer can follow"
+        raise InputError(f"{settings.encoder} {what}; use --mode probe.")
     return seeds
 
 

@@ -1,1 +1,1 @@
-"""Sparse embeddings: WL patterns with learned weights, and search by an inverted index."""
+"""Sparse embeddings: WL patterns with learned weights, and search in them."""

@@ -1,192 +1,300 @@
-"""Search sparse rows by inner product with an inverted index."""
+"""Search sparse rows by inner product, with SciPy's sparse matrices."""
 
 from __future__ import annotations
 
+import itertools
 import os
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
-from graphcl.errors import InputError
-from graphcl.sparse.rows import SparseRows
+from graphcl.arguments import shown
+from graphcl.errors import InputError, InputTypeError, reason
+from graphcl.sparse.rows import SparseRows, same_encoder
+from graphcl.system.arrays import id_arrays, ids_of, read_arrays
+from graphcl.system.files import new_file, write_whole
 
-PARTS = np.array([0.5, 2.0, 8.0])
-"""A search looks whether it can skip columns after it has read so many values for each row."""
-ROUNDING = 1e-9
-"""Rows whose bound misses the k-th best score by less are not skipped."""
-ARRAYS = ("column", "start", "row", "value", "largest")
-"""Files of a segment, NAME.npy."""
+LARGEST = 1e150
+"""Values must be below it, so that sums of products are finite."""
 
 
 @dataclass(frozen=True)
-class Segment:
-    """The values of some rows, sorted by column, in memory or in a file; none is negative.
+class Part:
+    """Rows as a matrix of their values by column.
 
     Attributes:
         column: number of each column `[V]`, ascending.
-        start: boundaries of the columns in `row` and `value`, `[V + 1]`.
-        row: row of each value `[M]`, ascending within a column.
-        value: the values `[M]`.
-        largest: largest value of each column `[V]`.
-        rows: number of rows.
-        place: folder of the files; None in memory.
+        values: `scipy.sparse.csr_array [V, n]`.
+        ids: id of each row, `[n]` of int64 or of Python strings.
     """
 
     column: np.ndarray
-    start: np.ndarray
-    row: np.ndarray
-    value: np.ndarray
-    largest: np.ndarray
-    rows: int
-    place: Path | None = None
+    values: Any
+    ids: np.ndarray
 
-    @classmethod
-    def of(cls, h: SparseRows) -> Segment:
-        """Return the segment of `h`."""
-        matrix, column = h.scipy()
-        matrix = matrix.tocsc()
-        largest = np.maximum.reduceat(matrix.data, matrix.indptr[:-1]) if len(column) else matrix.data
-        return cls(column, matrix.indptr, matrix.indices, matrix.data, largest, len(h))
+    def products(self, queries: SparseRows) -> Iterator[np.ndarray]:
+        """Yield the inner products `[n]` of each query with the rows."""
+        asked = queries.scipy(self.column)[0]
+        for first, last in itertools.pairwise(asked.indptr):
+            # cut the columns of the query out first: faster than the product of two sparse matrices
+            yield self.values[asked.indices[first:last]].T @ asked.data[first:last].astype(float)
 
-    def best(self, queries: SparseRows, k: int, least: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Return scores and rows of each query: all with a score above `least [queries]`, or at least the k best."""
-        from scipy.sparse import csr_array
+    def joined(self, other: Part) -> Part:
+        """Return these rows, and those of `other` below them."""
+        from scipy.sparse import csr_array, hstack
 
-        asked, _ = queries.scipy(self.column)
-        postings = csr_array((self.value, self.row, self.start), shape=(len(self.column), self.rows), copy=False)
-        bounds = zip(asked.indptr[:-1], asked.indptr[1:], strict=True)
-        return [
-            self._best(
-                postings, asked.indices[first:last], asked.data[first:last].astype(float), min(k, self.rows), one
-            )
-            for (first, last), one in zip(bounds, least, strict=True)
-        ]
+        column, wide = np.concatenate([self.column, other.column]), []
+        column.sort(kind="stable")  # two ascending runs, so faster than np.union1d
+        column = column[np.diff(column, prepend=column[:1] - 1) != 0]
+        for part in (self, other):
+            ptr = np.zeros(len(column) + 1, part.values.indptr.dtype)
+            ptr[np.searchsorted(column, part.column) + 1] = np.diff(part.values.indptr)
+            arrays = part.values.data, part.values.indices, ptr.cumsum(dtype=ptr.dtype)
+            wide.append(csr_array(arrays, shape=(len(column), len(part.ids))))
+        return Part(column, hstack(wide, format="csr"), np.concatenate([self.ids, other.ids]))
 
-    def _best(self, postings: Any, column: np.ndarray, weight: np.ndarray, k: int, least: float) -> tuple[Any, Any]:
-        """Return scores and rows of one query, see `best`.
-
-        Columns are added from the rarest to the most frequent one. As soon as the remaining columns cannot bring a row
-        that has not enough so far among the best (MaxScore, Turtle and Flood 1995), they are looked up for the
-        others only.
-        """
-        size = self.start[column + 1] - self.start[column]
-        order = np.argsort(size, kind="stable")
-        column, weight, size = column[order], weight[order], np.cumsum(size[order])
-        rest = np.append(np.cumsum((weight * self.largest[column])[::-1])[::-1], 0.0)
-        scores, done = np.zeros(self.rows), 0
-        for limit in (*(self.rows * PARTS), np.inf):
-            to = np.searchsorted(size, limit, "right")
-            # rows of `postings` are copied as a whole, and only those of the query are read from the file
-            scores += postings[column[done:to]].T @ weight[done:to]
-            done = to
-            enough = max(least, np.partition(scores, -k)[-k])
-            if rest[done] < enough:
-                break
-        found = np.flatnonzero(scores >= enough - rest[done] - ROUNDING)
-        scores = scores[found]
-        for each, factor in zip(column[done:], weight[done:], strict=True):
-            some = slice(self.start[each], self.start[each + 1])
-            place = np.minimum(np.searchsorted(self.row[some], found), some.stop - some.start - 1)
-            scores += np.where(self.row[some][place] == found, factor * self.value[some][place], 0.0)
-        return scores, found
+    def kept(self, rows: np.ndarray) -> Part:
+        """Return the rows where `rows [n]` is True, without the columns that only others have."""
+        values = self.values[:, np.flatnonzero(rows)]
+        used = np.flatnonzero(np.diff(values.indptr))
+        return Part(self.column[used], values[used], self.ids[rows])
 
 
 class SparseIndex:
     """Exact search of sparse rows by inner product, which is the cosine for rows of norm 1.
 
-    The index holds the rows sorted by column, so a query reads only the values of its own columns.
+    A query reads the values of its own columns only. Additions are merged such that each part has at least twice the
+    rows of the next one, so many small additions cost a query little.
 
     Args:
-        h: rows to search, such as those of `WLSparse`; None for an empty index.
+        h: rows to search, such as those of `GraphCL.sparse_rows`; None for an empty index.
+        ids: id of each row, see `add`.
+
+    Attributes:
+        encoder: digest of the encoder of the rows, None if unknown. Rows of another encoder are refused.
 
     Example:
-        >>> import torch
         >>> h = SparseRows(torch.tensor([0, 2, 4]), torch.tensor([3, 8, 3, 9]), torch.tensor([0.6, 0.8, 0.8, 0.6]))
-        >>> scores, rows = SparseIndex(h).search(h, k=2)
-        >>> rows.tolist()
-        [[0, 1], [1, 0]]
+        >>> index = SparseIndex(h, ids=["a", "b"])
+        >>> scores, ids = index.search(h, k=2)
+        >>> ids.tolist()
+        [['a', 'b'], ['b', 'a']]
     """
 
-    def __init__(self, h: SparseRows | None = None) -> None:
-        self._segments: list[Segment] = []
+    def __init__(self, h: SparseRows | None = None, ids: Iterable[int] | Iterable[str] | None = None) -> None:
+        self.encoder: str | None = None
+        self._parts: list[Part] = []
+        self._names: set[int | str] = set()
+        self._saved: tuple[Path, tuple[int, ...]] | None = None
         if h is not None:
-            self.add(h)
+            self.add(h, ids)
 
     def __len__(self) -> int:
         """Return the number of rows."""
-        return sum(each.rows for each in self._segments)
+        return len(self._names)
 
-    def add(self, h: SparseRows) -> None:
-        """Add rows; their numbers follow those of the index. Rows that are there already are not sorted again."""
-        self._segments.append(Segment.of(h))
+    @property
+    def ids(self) -> np.ndarray:
+        """Return the id of each row, `[n]` of int64 or of Python strings."""
+        return np.concatenate([part.ids for part in self._parts]) if self._parts else np.zeros(0, np.int64)
 
-    def search(self, queries: SparseRows, k: int = 10) -> tuple[np.ndarray, np.ndarray]:
-        """Return the k largest inner products of each query, descending, and their rows, both `[queries, k]`.
-
-        Of equal ones, the row with the smaller number is first.
+    def add(self, h: SparseRows, ids: Iterable[int] | Iterable[str] | None = None) -> None:
+        """Add rows.
 
         Args:
-            queries: rows with the same columns.
-            k: number of results, at most the number of rows.
+            h: the rows.
+            ids: id of each row, all whole numbers or all strings; default: the numbers that follow the largest one.
 
         Raises:
-            InputError: `k` is below 1 or above the number of rows.
+            InputError: an id is in the index already or occurs twice, or the rows are of another encoder.
         """
+        _check_rows(h)
+        encoder = same_encoder(self.encoder, h.encoder)
+        if ids is None:
+            if self._parts and self._parts[0].ids.dtype == object:
+                raise InputError("the ids of this index are strings; give `ids` for the rows to add.")
+            first = int(self.ids.max()) + 1 if self._names else 0
+            names = np.arange(first, first + len(h))
+        else:
+            names = _ids(ids)
+        if len(names) != len(h):
+            raise InputError(f"`ids` must have one id for each of {len(h)} rows, got {len(names)}.")
+        if not len(h):
+            return
+        matrix, column = h.scipy()
+        self._insert(Part(column, matrix.tocsc().T, names))
+        self.encoder = encoder
+
+    def _insert(self, part: Part) -> None:
+        """Add a part with new ids, and merge parts."""
+        if self._parts and part.ids.dtype != self._parts[0].ids.dtype:
+            one, other = self._parts[0].ids[0], part.ids[0]
+            raise InputError(f"ids must be all whole numbers or all strings, got {shown(one)} and {shown(other)}.")
+        names = set(part.ids.tolist())
+        if len(names) < len(part.ids):
+            name, count = Counter(part.ids.tolist()).most_common(1)[0]
+            raise InputError(f"id {shown(name)} occurs {count} times; ids must differ.")
+        if present := names & self._names:
+            name = next(iter(present))
+            raise InputError(f"id {shown(name)} is in the index already; remove it first, or give another id.")
+        self._names |= names
+        self._parts.append(part)
+        self._merge(2)
+
+    def _merge(self, ratio: float) -> None:
+        """Merge the last parts until each has at least `ratio` times the rows of the next one."""
+        while len(self._parts) > 1 and len(self._parts[-2].ids) < ratio * len(self._parts[-1].ids):
+            last = self._parts.pop()
+            self._parts[-1] = self._parts[-1].joined(last)
+
+    def remove(self, ids: Iterable[int] | Iterable[str]) -> None:
+        """Remove the rows with these ids.
+
+        Raises:
+            InputError: an id is not in the index.
+        """
+        gone = set(_ids(ids).tolist())
+        if unknown := gone - self._names:
+            raise InputError(f"id {shown(next(iter(unknown)))} is not in the index, so nothing was removed.")
+        self._names -= gone
+        masks = [np.array([name not in gone for name in part.ids.tolist()]) for part in self._parts]
+        self._parts = [part.kept(mask) for part, mask in zip(self._parts, masks, strict=True) if mask.any()]
+
+    def search(self, queries: SparseRows, k: int = 10) -> tuple[np.ndarray, np.ndarray]:
+        """Return the k largest inner products of each query, descending, and the ids of their rows, `[queries, k]`.
+
+        Of equal ones, the row that was added first is first.
+
+        Args:
+            queries: rows of the same encoder.
+            k: number of rows.
+        """
+        _check_rows(queries)
+        same_encoder(self.encoder, queries.encoder)
         if not 1 <= k <= len(self):
             raise InputError(f"`k` must be in 1 .. {len(self)}, the number of rows, got {k}.")
-        scores, rows = np.full((len(queries), k), -np.inf), np.full((len(queries), k), -1)
-        first = 0
-        for segment in self._segments:
-            for one, (more, at) in enumerate(segment.best(queries, k, scores[:, -1])):
-                of, number = np.concatenate([scores[one], more]), np.concatenate([rows[one], at + first])
-                scores[one], place = _largest(of, k)
-                rows[one] = number[place]
-            first += segment.rows
-        return scores, rows
+        scores, rows = np.zeros((len(queries), k)), np.zeros((len(queries), k), int)
+        for one, products in enumerate(zip(*(part.products(queries) for part in self._parts), strict=True)):
+            scores[one], rows[one] = _largest(np.concatenate(products), k)
+        return scores, self.ids[rows]
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the index to a folder, as `.npy` files.
+    def save(self, file: str | os.PathLike[str]) -> None:
+        """Write the index to a file, atomically; `scipy.sparse.load_npz` reads the matrix of the rows from it.
 
-        Rows that were saved to or loaded from this folder are not written again, so saving costs as much as the rows
-        added since.
+        The file of an index that was loaded or saved before is replaced.
 
         Raises:
-            InputError: the folder holds other rows.
+            InputError: another file is there, or the file changed since it was read.
         """
-        for number, segment in enumerate(self._segments):
-            place = Path(folder) / f"{number:06d}-{segment.rows}"
-            if segment.place == place.resolve():
-                continue
-            if any(Path(folder).glob(f"{number:06d}-*")):
-                raise InputError(f"{folder} holds another index; pass a new folder.")
-            place.mkdir(parents=True)
-            for name in ARRAYS:
-                np.save(place / f"{name}.npy", getattr(segment, name))
-            self._segments[number] = replace(segment, place=place.resolve())
+        path = Path(file).expanduser()
+        if self._saved is None or self._saved[0] != path.resolve():
+            new_file(path)
+        elif path.exists() and self._saved[1] != _stamp(path):
+            raise InputError(
+                f"{path} changed since it was read; load it again and add the rows there, or give another."
+            )
+        path = path.resolve()
+        self._merge(np.inf)
+        part = self._parts[0] if self._parts else _empty()
+        arrays = {name: getattr(part.values, name) for name in ("data", "indices", "indptr")}
+        # the compressed rows of [V, n] are the compressed columns of [n, V]
+        arrays |= {"format": b"csc", "shape": part.values.shape[::-1], "column": part.column, **id_arrays(part.ids)}
+        write_whole(path, lambda out: np.savez(out, **arrays, encoder=self.encoder or ""))
+        self._saved = path, _stamp(path)
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str]) -> SparseIndex:
-        """Return the index in a folder; its files are mapped into memory, and read where a search needs them.
+    def load(cls, file: str | os.PathLike[str]) -> SparseIndex:
+        """Return the index in a file of `save`, or of `graphcl embed` with sparse rows.
+
+        Everything in the file is checked; large arrays are mapped into memory, and read where a search needs them.
 
         Raises:
-            InputError: the folder holds no index, or a file is missing or corrupted.
+            InputError: the file holds no index, or is corrupted.
         """
-        index, places = cls(), sorted(Path(folder).glob("[0-9]*-[0-9]*"))
-        if not places:
-            raise InputError(f"{folder} holds no index; write one with SparseIndex.save.")
-        for place in places:
-            arrays = {name: _mapped(place / f"{name}.npy") for name in ARRAYS}
-            index._segments.append(Segment(**arrays, rows=int(place.name.split("-")[1]), place=place.resolve()))
+        index, path = cls(), Path(file).expanduser()
+        if path.is_dir():
+            raise InputError(f"{path} is a folder, as of an index of graphcl 0.1.0; build the index again in one file.")
+        arrays = read_arrays(path)
+        try:
+            part = _part(arrays)
+            if len(part.ids):
+                index._insert(part)
+        except Exception as error:  # the arrays may be of any kind
+            raise InputError(f"{path} holds no index of sparse rows, or is corrupted: {reason(error)}") from None
+        index.encoder = str(arrays.get("encoder", ""))[:64] or None
+        if arrays["format"] == b"csc":  # a file of `graphcl embed` holds more, and is not replaced
+            index._saved = path.resolve(), _stamp(path)
         return index
 
 
-def _mapped(file: Path) -> Any:
-    try:
-        return np.load(file, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{file} cannot be read: {error}") from None
+def _stamp(path: Path) -> tuple[int, ...]:
+    """Return what differs after another process wrote the file."""
+    stat = path.stat()
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
+def _empty() -> Part:
+    from scipy.sparse import csr_array
+
+    return Part(np.zeros(0, np.int64), csr_array((0, 0), dtype=np.float32), np.zeros(0, np.int64))
+
+
+def _ids(values: Any) -> np.ndarray:
+    """Return ids as an array of int64 or of Python strings."""
+    values = values.tolist() if isinstance(values, np.ndarray | torch.Tensor) else list(values)
+    if values and all(isinstance(value, str) for value in values):
+        return np.array(values, object)
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or not -(2**63) <= value < 2**63:
+            raise InputError(f"ids must be all whole numbers of 64 bits or all strings, got {shown(value)}.")
+    return np.array(values, np.int64)
+
+
+def _check_rows(h: object) -> None:
+    """Raise InputError unless `h` are rows whose arrays fit together, with finite values."""
+    if not isinstance(h, SparseRows):
+        raise InputTypeError(f"rows must be SparseRows, as of `GraphCL.sparse_rows`, got {type(h).__name__}.")
+    ptr, size = h.ptr, len(h.column)
+    bounds = ptr.dim() == 1 and ptr.dtype == torch.long and len(ptr) > 0 and int(ptr[0]) == 0 and int(ptr[-1]) == size
+    if not bounds or bool((ptr[1:] < ptr[:-1]).any()) or h.column.shape != h.value.shape or h.column.dim() != 1:
+        raise InputError("the arrays of the rows do not fit: `ptr` must ascend from 0 to the number of values.")
+    if bad := int((~(h.value.abs() < LARGEST)).sum()):
+        raise InputError(f"the values of rows must be finite and below {LARGEST:.0e}, got {bad} that are not.")
+
+
+def _part(arrays: dict[str, np.ndarray]) -> Part:
+    """Return the rows in the arrays of a file; raise an exception for arrays that are not as `SparseIndex.save`'s."""
+    from scipy.sparse import csc_array, csr_array
+
+    kinds: dict[str, tuple[Any, ...]] = {"data": (np.float32, np.float64), "column": (np.int64,)}
+    for name in ("data", "indices", "indptr", "column"):
+        found, allowed = arrays[name], kinds.get(name, (np.int32, np.int64))
+        _need(found.ndim == 1 and found.dtype in allowed, f"`{name}` is {list(found.shape)} of {found.dtype}")
+    form, shape = arrays["format"].item(), tuple(arrays["shape"].tolist())
+    _need(form in (b"csr", b"csc"), f"its format is {shown(form)}")
+    _need(len(shape) == 2 and all(type(size) is int and size >= 0 for size in shape), f"its shape is {shown(shape)}")
+    major, minor = shape if form == b"csr" else shape[::-1]
+    data, indices, indptr, column = (arrays[name] for name in ("data", "indices", "indptr", "column"))
+    _need(len(column) == shape[1] and bool((column[1:] > column[:-1]).all()), "`column` does not ascend or fit")
+    fits = len(indptr) == major + 1 and indptr[0] == 0 and indptr[-1] == len(indices) == len(data)
+    _need(bool(fits) and bool((indptr[1:] >= indptr[:-1]).all()), "`indptr` does not ascend or fit")
+    _need(not len(indices) or (indices.min() >= 0 and indices.max() < minor), f"`indices` are not all in [0, {minor})")
+    finite = not len(data) or (float(data.min()) > -LARGEST and float(data.max()) < LARGEST)  # NaN is neither
+    _need(finite, f"`data` is not all finite and below {LARGEST:.0e}")
+    ids = ids_of(arrays)
+    _need(len(ids) == shape[0], f"it has {len(ids)} ids for {shape[0]} rows")
+    matrix = (csr_array if form == b"csr" else csc_array)((data, indices, indptr), shape=shape)
+    return Part(column, matrix.tocsc().T, ids)
+
+
+def _need(valid: object, problem: str) -> None:
+    if not valid:
+        raise ValueError(problem)
 
 
 def _largest(scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -116,7 +116,7 @@ class SparseRows:
 
     def cpu(self) -> SparseRows:
         """Return the rows on the CPU, without gradients."""
-        return SparseRows(*(each.detach().cpu() for each in (self.ptr, self.column, self.value)), self.encoder)
+        return SparseRows(self.ptr.cpu(), self.column.cpu(), self.value.detach().cpu(), self.encoder)
 
     def row(self) -> Tensor:
         """Return the row of each value `[M]`."""

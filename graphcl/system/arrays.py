@@ -1,16 +1,19 @@
-"""Read the arrays of a `.npz` file."""
+"""Read the arrays of a `.npz` file, and store strings in it as UTF-8 bytes."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import struct
 import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from graphcl.errors import InputError, reason
+from graphcl.system.files import check_regular
 
 FREE_BYTES, MAX_RATIO = 16 * 2**20, 4
 """Arrays of more than `FREE_BYTES` bytes may unpack to at most `MAX_RATIO` times the size of their file."""
@@ -41,6 +44,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     Raises:
         InputError: the file cannot be read, is corrupted, or unpacks to far more than its size.
     """
+    check_regular(path)
     try:
         packed = path.stat().st_size
         with zipfile.ZipFile(path) as archive:
@@ -54,3 +58,45 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         return found
     except Exception as error:  # a corrupted archive can raise any exception, so catch all
         raise InputError(f"{path} cannot be read: {reason(error)}.") from None
+
+
+def encode(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the UTF-8 bytes of all strings, and the start of each string with the end of the last one, `[n + 1]`.
+
+    Example:
+        >>> text, cut = encode(["a", "", "bc"])
+        >>> text.tobytes(), cut.tolist(), decode(text, cut)
+        (b'abc', [0, 1, 1, 3], ['a', '', 'bc'])
+    """
+    every = [text.encode() for text in texts]
+    return np.frombuffer(b"".join(every), np.uint8).copy(), np.cumsum([0, *map(len, every)])
+
+
+def decode(text: np.ndarray, cut: np.ndarray) -> list[str]:
+    """Return the strings that `encode` stored."""
+    whole = text.tobytes()
+    return [whole[start:end].decode() for start, end in itertools.pairwise(cut.tolist())]
+
+
+def id_arrays(ids: np.ndarray) -> dict[str, np.ndarray]:
+    """Return ids as arrays for a `.npz` file: `id [n]`, or of strings the two arrays `id.text` and `id.slices`.
+
+    A NumPy array of strings would give each string the memory of the longest one.
+    """
+    if ids.dtype != object:
+        return {"id": ids}
+    text, cut = encode(ids.tolist())
+    return {"id.text": text, "id.slices": cut}
+
+
+def ids_of(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return the ids that `id_arrays` stored, `[n]` of int64 or of Python strings; ValueError for other arrays."""
+    if (ids := arrays.get("id")) is not None:
+        if ids.ndim != 1 or ids.dtype != np.int64:
+            raise ValueError(f"`id` is {list(ids.shape)} of {ids.dtype}, not [n] of int64")
+        return ids
+    text, cut = arrays["id.text"], arrays["id.slices"]
+    kinds = text.ndim == cut.ndim == 1 and text.dtype == np.uint8 and cut.dtype == np.int64 and len(cut) > 0
+    if not kinds or cut[0] != 0 or cut[-1] != len(text) or (cut[1:] < cut[:-1]).any():
+        raise ValueError("`id.slices` does not ascend from 0 to the bytes of `id.text`")
+    return np.array(decode(text, cut), object)

@@ -146,7 +146,7 @@ def embed_batches(
             for batch in loader:
                 check_batch(batch)
                 batch = batch.to(device)
-                h = model.encode(batch)
+                h: Any = model.encode(batch)
                 h = dataclasses.replace(h, encoder=encoder) if model.sparse else h.float()
                 if finite:
                     _check_finite(h, first)

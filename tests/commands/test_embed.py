@@ -135,3 +135,17 @@ def test_parquet(encoder, tmp_path, monkeypatch):
     assert list(columns) == ["id", "y0", "y1", *(f"h{number}" for number in range(12))]
     np.testing.assert_allclose(np.stack([columns[f"h{i}"] for i in range(12)], axis=1), expected[4], rtol=1e-5)
     assert columns["y1"] == [-float(number) for number in range(36)]
+
+
+@pytest.mark.parametrize("out", ["h.npz", "h.csv", "shards"])
+def test_absurd_weights_give_a_line_and_no_rows(out, encoder, tmp_path, capsys):
+    content = torch.load(encoder[0], weights_only=True)
+    for weight in content["weights"][4].values():
+        weight.fill_(1e30) if weight.is_floating_point() else weight
+    torch.save(content, tmp_path / "encoder.pt")
+    graphs = saved(small_graphs(edge_attr=True), tmp_path)
+    arguments = [encoder[0], "--dataset", graphs, "--out", str(tmp_path / out), "--batch-size", "5", "--shards", "npy"]
+    assert main(arguments) == 2
+    assert "the embedding of graph 0 is NaN or infinite; look for NaN or very large" in capsys.readouterr().err
+    assert not list(tmp_path.glob("h.*"))
+    assert not list(tmp_path.glob("shards/**/h.npy"))

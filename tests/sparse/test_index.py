@@ -1,11 +1,21 @@
-"""The inverted index against dense products."""
+"""The index against dense products, and files that are not as it writes them."""
+
+import io
+import itertools
+import os
+import pickle
+import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.sparse
 import torch
-from scipy.sparse import csr_array
+from hypothesis import given
+from hypothesis import strategies as st
 
 from graphcl.errors import InputError
+from graphcl.sparse import index as module
 from graphcl.sparse.index import SparseIndex
 from graphcl.sparse.rows import SparseRows
 
@@ -13,95 +23,342 @@ from graphcl.sparse.rows import SparseRows
 def random_rows(n, seed, columns=40, most=12):
     draw = np.random.default_rng(seed)
     sizes = draw.integers(0, most, n)
-    sizes[0] = 0
+    sizes[:1] = 0
     ids = np.sort(draw.integers(-(2**63), 2**63 - 1, columns))
-    column = np.concatenate([ids[np.sort(draw.choice(columns, size, replace=False))] for size in sizes])
-    value = torch.from_numpy(draw.integers(1, 4, len(column)).astype(np.float32))  # small integers, so many ties
+    column = [ids[np.sort(draw.choice(columns, size, replace=False))] for size in sizes]
+    column = np.concatenate([*column, np.zeros(0, np.int64)])
+    value = torch.from_numpy(draw.integers(-3, 4, len(column)).astype(np.float32))  # small integers, so many ties
     return SparseRows(torch.from_numpy(np.concatenate([[0], np.cumsum(sizes)])), torch.from_numpy(column), value)
 
 
-def brute_force(h, queries, k):
+def check(index, h, names, queries=None, ks=(1, 3)):
+    """Compare a search with the dense product of the rows `h`, of ids `names`."""
+    queries = random_rows(9, 0) if queries is None else queries
+    assert index.ids.tolist() == list(names)
     both, _ = SparseRows.cat([h, queries]).scipy()
-    scores = (both[len(h) :] @ both[: len(h)].T).toarray()
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-    return np.take_along_axis(scores, order, 1), order
+    products = (both[len(h) :] @ both[: len(h)].T).toarray()
+    for k in (*ks, len(h)):
+        order = np.argsort(-products, axis=1, kind="stable")[:, :k]
+        scores, ids = index.search(queries, k)
+        np.testing.assert_array_equal(scores, np.take_along_axis(products, order, 1))
+        assert ids.tolist() == [[names[row] for row in rows] for rows in order]
 
 
-def test_search_equals_brute_force():
-    h, queries = random_rows(50, 0), SparseRows.cat([random_rows(9, 0), random_rows(9, 1)])
-    for k in (1, 5, 50):
-        scores, rows = SparseIndex(h).search(queries, k)
-        wanted, order = brute_force(h, queries, k)
-        np.testing.assert_allclose(scores, wanted)
-        np.testing.assert_array_equal(rows, order)
+def test_search_equals_the_dense_product():
+    check(SparseIndex(random_rows(50, 0)), random_rows(50, 0), range(50))
+    check(SparseIndex(random_rows(50, 0)), random_rows(50, 0), range(50), random_rows(0, 0))
 
 
-def test_columns_are_skipped_without_changing_results(monkeypatch):
-    """Frequent columns of small weight are looked up for few rows only; scores are those of all columns."""
-    draw, n = np.random.default_rng(0), 400
-    rare, frequent = draw.integers(0, 100, (n, 3)), 100 + np.argsort(draw.random((n, 30)), axis=1)[:, :20]
-    column = torch.from_numpy(np.hstack([np.sort(rare + 200 * np.arange(3), axis=1), frequent + 600]))
-    value = torch.from_numpy(np.hstack([draw.random((n, 3)) + 1, draw.random((n, 20)) / 50]))
-    h = SparseRows(torch.arange(n + 1) * 23, column.flatten(), value.flatten())
-    index, read = SparseIndex(h[:200]), []
-    index.add(h[200:])
-    product = csr_array.__getitem__
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 9), st.integers(0, 2**32)), max_size=9), st.booleans())
+def test_any_additions_and_removals_leave_the_rows_that_one_expects(steps, texts):
+    index, rows, names, used = SparseIndex(), random_rows(0, 0), [], 0
+    for removal, size, seed in steps:
+        draw = np.random.default_rng(seed)
+        if removal:
+            gone = {names[row] for row in draw.permutation(len(names))[:size]}
+            index.remove(gone)
+            left = [row for row, name in enumerate(names) if name not in gone]
+            rows = SparseRows.cat([random_rows(0, 0), *(rows[row : row + 1] for row in left)])
+            names = [names[row] for row in left]
+        else:
+            ids = [f"graph {used + row}" if texts else used + row for row in range(size)]
+            more, used = random_rows(size, seed), used + size
+            index.add(more, ids)
+            rows, names = SparseRows.cat([rows, more]), names + ids
+        assert len(index) == len(names)
+    if names:
+        check(index, rows, names, ks=(1,))
+        sizes = [len(part.ids) for part in index._parts]
+        assert all(one >= 2 * two for one, two in itertools.pairwise(sizes)) or any(step[0] for step in steps)
+
+
+def test_ids_by_default_are_numbers_after_the_largest_one():
+    index = SparseIndex(random_rows(3, 0), ids=[5, 9, 2])
+    index.add(random_rows(2, 1))
+    assert index.ids.tolist() == [5, 9, 2, 10, 11]
+
+
+def test_an_index_is_saved_loaded_and_saved_again(tmp_path):
+    parts, file = [random_rows(size, seed) for seed, size in enumerate((30, 20, 7))], tmp_path / "graphs.npz"
+    names = [f"g{row}" for row in range(57)]
+    index = SparseIndex(replace(parts[0], encoder="abc"), names[:30])
+    index.save(file)
+    for first, last, part in ((30, 50, parts[1]), (50, 57, parts[2])):
+        index.add(part, names[first:last])
+        index.save(file)
+        index = SparseIndex.load(file)
+    check(index, SparseRows.cat(parts), names)
+    assert index.encoder == "abc"
+    index.remove(names[:5])
+    index.save(file)
+    check(SparseIndex.load(file), SparseRows.cat(parts)[5:], names[5:])
+    assert [path.name for path in tmp_path.iterdir()] == ["graphs.npz"]
+    with np.load(file) as arrays:
+        columns, wanted = arrays["column"], SparseRows.cat(parts)[5:].scipy()
+    assert columns.tolist() == wanted[1].tolist()
+    assert (scipy.sparse.load_npz(file).tocsr() != wanted[0]).nnz == 0
+
+
+def test_an_empty_index_and_empty_additions_do_no_harm(tmp_path):
+    index = SparseIndex(random_rows(0, 0))
+    index.save(tmp_path / "i.npz")
+    index = SparseIndex.load(tmp_path / "i.npz")
+    assert len(index) == 0
+    with pytest.raises(InputError, match=r"`k` must be in 1 \.\. 0, the number of rows, got 1"):
+        index.search(random_rows(3, 0), 1)
+    index.add(random_rows(5, 1))
+    index.add(random_rows(0, 1), [])
+    index.add(SparseRows(torch.zeros(3, dtype=torch.long), torch.zeros(0, dtype=torch.long), torch.zeros(0)))
+    check(index, SparseRows.cat([random_rows(5, 1), SparseRows.empty(2)]), range(7))
+    index.save(tmp_path / "i.npz")
+
+
+def test_a_failed_save_leaves_the_file_as_it_was(tmp_path, monkeypatch):
+    file = tmp_path / "i.npz"
+    index = SparseIndex(random_rows(5, 0))
+    index.save(file)
+    before = file.read_bytes()
+    index.add(random_rows(5, 1))
+
+    def killed(out, **arrays):
+        out.write(b"half")
+        raise OSError("no space left on device")
+
     with monkeypatch.context() as patch:
-        patch.setattr(csr_array, "__getitem__", lambda self, key: read.append(len(key)) or product(self, key))
-        scores, rows = index.search(h, 5)
-    assert 0 < sum(read) < 0.5 * n * 2 * 23
-    wanted, order = brute_force(h, h, 5)
-    np.testing.assert_allclose(scores, wanted, rtol=1e-12)
-    np.testing.assert_array_equal(rows, order)
+        patch.setattr(module.np, "savez", killed)
+        with pytest.raises(OSError, match="no space"):
+            index.save(file)
+    assert file.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["i.npz"]
+    index.save(file)
+    assert len(SparseIndex.load(file)) == 10
 
 
-def test_added_rows_are_found_and_saved(tmp_path):
-    h, more, queries = random_rows(30, 0), random_rows(20, 0), random_rows(9, 0)
-    index = SparseIndex(h)
-    index.add(more)
-    index.save(tmp_path / "index")
-    loaded = SparseIndex.load(tmp_path / "index")
-    assert len(loaded) == 50
-    for each in (index, loaded):
-        scores, rows = each.search(queries, 10)
-        wanted, order = brute_force(SparseRows.cat([h, more]), queries, 10)
-        np.testing.assert_allclose(scores, wanted)
-        np.testing.assert_array_equal(rows, order)
-    assert all(isinstance(part.value, np.memmap) for part in loaded._segments)
+def test_the_file_of_another_index_is_never_replaced(tmp_path):
+    file = tmp_path / "i.npz"
+    index = SparseIndex(random_rows(5, 0))
+    index.save(file)
+    with pytest.raises(InputError, match="exists already and is never overwritten"):
+        SparseIndex(random_rows(3, 0)).save(file)
+    one, other = SparseIndex.load(file), SparseIndex.load(file)
+    one.add(random_rows(2, 1))
+    one.save(file)
+    other.add(random_rows(3, 2))
+    with pytest.raises(InputError, match="changed since it was read; load it again and add the rows there"):
+        other.save(file)
+    assert len(SparseIndex.load(file)) == 7
+    file.unlink()
+    other.save(file)
+    assert len(SparseIndex.load(file)) == 8
 
 
-def test_additions_to_a_saved_index_leave_its_files_as_they_are(tmp_path):
-    parts = [random_rows(size, seed) for seed, size in enumerate((30, 20))]
-    SparseIndex(parts[0]).save(tmp_path / "index")
-    before = {file: file.stat().st_mtime_ns for file in (tmp_path / "index").rglob("*.npy")}
-    index = SparseIndex.load(tmp_path / "index")
-    index.add(parts[1])
-    index.save(tmp_path / "index")
-    assert {file: file.stat().st_mtime_ns for file in before} == before
-    queries = random_rows(9, 0)
-    scores, _ = SparseIndex.load(tmp_path / "index").search(queries, 10)
-    np.testing.assert_allclose(scores, brute_force(SparseRows.cat(parts), queries, 10)[0])
-    with pytest.raises(InputError, match="holds another index; pass a new folder"):
-        SparseIndex(parts[1]).save(tmp_path / "index")
+def test_many_small_additions_make_few_parts():
+    index = SparseIndex(random_rows(200, 0))
+    for seed in range(50):
+        index.add(random_rows(2, seed))
+    assert len(index._parts) <= 6
 
 
-def test_an_index_is_saved_again_after_more_rows(tmp_path):
-    parts = [random_rows(size, seed) for seed, size in enumerate((30, 20))]
-    index = SparseIndex()
-    for part in parts:
-        index.add(part)
-        index.save(tmp_path / "index")
-    queries = random_rows(9, 0)
-    scores, _ = SparseIndex.load(tmp_path / "index").search(queries, 10)
-    np.testing.assert_allclose(scores, brute_force(SparseRows.cat(parts), queries, 10)[0])
+def test_rows_of_two_encoders_are_not_compared(tmp_path):
+    one, other, unknown = (replace(random_rows(5, 0), encoder=digest) for digest in ("a", "b", None))
+    index = SparseIndex(unknown)
+    index.add(one)
+    index.add(unknown)
+    index.save(tmp_path / "i.npz")
+    for each in (index, SparseIndex.load(tmp_path / "i.npz")):
+        for call in (each.add, each.search):
+            with pytest.raises(InputError, match="these rows are of different encoders, of digests a and b"):
+                call(other)
+        assert len(each) == 15
+        each.search(unknown, 1)
 
 
-def test_errors(tmp_path):
-    with pytest.raises(InputError, match=r"`k` must be in 1 \.\. 30, the number of rows, got 31."):
-        SparseIndex(random_rows(30, 0)).search(random_rows(3, 0), 31)
-    with pytest.raises(InputError, match="holds no index"):
-        SparseIndex.load(tmp_path)
-    SparseIndex(random_rows(3, 0)).save(tmp_path)
-    (tmp_path / "000000-3" / "row.npy").write_bytes(b"")
-    with pytest.raises(InputError, match=r"row\.npy cannot be read"):
-        SparseIndex.load(tmp_path)
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda index: index.search(random_rows(3, 0), 31), r"`k` must be in 1 \.\. 30, the number of rows, got 31\."),
+        (lambda index: index.search(random_rows(3, 0), 0), "`k` must be in"),
+        (lambda index: index.add(np.eye(3)), "rows must be SparseRows, as of `GraphCL.sparse_rows`, got ndarray"),
+        (lambda index: index.search(scipy.sparse.eye_array(3)), "rows must be SparseRows"),
+        (lambda index: index.add(random_rows(2, 0), [1]), "`ids` must have one id for each of 2 rows, got 1"),
+        (lambda index: index.add(random_rows(2, 0), [40, 40]), "id 40 occurs 2 times; ids must differ"),
+        (lambda index: index.add(random_rows(2, 0), [40, 29]), "id 29 is in the index already; remove it first"),
+        (
+            lambda index: index.add(random_rows(2, 0), [40, "a"]),
+            r"of 64 bits or all strings, got 'a'",
+        ),
+        (
+            lambda index: index.add(random_rows(2, 0), [40, 2.5]),
+            r"of 64 bits or all strings, got 2\.5",
+        ),
+        (lambda index: index.add(random_rows(2, 0), [True, 2]), "or all strings, got True"),
+        (lambda index: index.add(random_rows(2, 0), [2**63, 2]), "of 64 bits or all strings, got 9223372036854775808"),
+        (lambda index: index.add(random_rows(2, 0), ["a", "b"]), "all whole numbers or all strings, got .*0.* and 'a'"),
+        (lambda index: index.remove([3, 99]), "id 99 is not in the index, so nothing was removed"),
+        (lambda index: SparseIndex(random_rows(1, 0), ["a"]).add(random_rows(1, 0)), "are strings; give `ids`"),
+    ],
+)
+def test_bad_arguments_are_refused_and_change_nothing(call, message):
+    index = SparseIndex(random_rows(30, 0))
+    with pytest.raises(InputError, match=message):
+        call(index)
+    check(index, random_rows(30, 0), range(30))
+
+
+@pytest.mark.parametrize(
+    ("ptr", "column", "value", "message"),
+    [
+        ([0, 2, 1, 3], [1, 2, 3], [1.0, 1.0, 1.0], "do not fit"),
+        ([0, 5], [1, 2, 3], [1.0, 1.0, 1.0], "do not fit"),
+        ([1, 3], [1, 2, 3], [1.0, 1.0, 1.0], "do not fit"),
+        ([0, -3, 3], [1, 2, 3], [1.0, 1.0, 1.0], "do not fit"),
+        ([], [], [], "do not fit"),
+        ([0, 3], [1, 2, 3], [1.0, 1.0], "do not fit"),
+        ([0, 2], [1, 2], [1.0, float("nan")], r"must be finite and below 1e\+150, got 1 that are not"),
+        ([0, 2], [1, 2], [float("-inf"), 1e200], "got 2 that are not"),
+    ],
+)
+def test_rows_that_do_not_fit_together_never_reach_scipy(ptr, column, value, message):
+    rows = SparseRows(torch.tensor(ptr).long(), torch.tensor(column).long(), torch.tensor(value).double())
+    for call in (SparseIndex().add, SparseIndex(random_rows(3, 0)).search):
+        with pytest.raises(InputError, match=message):
+            call(rows)
+
+
+def with_(position, value):
+    """Return a function that changes an entry of an array."""
+
+    def changed(array):
+        array = array.copy()
+        array[position] = value
+        return array
+
+    return changed
+
+
+GONE = None
+HOSTILE = {
+    "row out of range": ({"indices": with_(4, 1000)}, r"`indices` are not all in \[0, 30\)"),
+    "row far out": ({"indices": lambda a: with_(4, 2**60)(a.astype(np.int64))}, r"`indices` are not all in \[0, 30\)"),
+    "negative row": ({"indices": with_(0, -1)}, r"`indices` are not all in \[0, 30\)"),
+    "float rows": ({"indices": lambda a: a.astype(float)}, "`indices` is .* of float64"),
+    "big-endian rows": ({"indices": lambda a: a.astype(">i4")}, "`indices` is .* of >i4"),
+    "small rows": ({"indices": lambda a: a.astype(np.int8)}, "`indices` is .* of int8"),
+    "rows of two axes": ({"indices": lambda a: a[None]}, "`indices` is .* of int32"),
+    "fewer rows": ({"indices": lambda a: a[:-1]}, "`indptr` does not ascend or fit"),
+    "no rows": ({"indices": GONE}, "'indices"),
+    "descending bounds": ({"indptr": with_(3, 0)}, "`indptr` does not ascend or fit"),
+    "bounds that wrap": (
+        {"indptr": lambda a: with_(slice(1, 3), [2**62 + 1, -(2**62)])(a.astype(np.int64))},
+        "`indptr` does not ascend or fit",
+    ),
+    "first bound": ({"indptr": with_(0, 1)}, "`indptr` does not ascend or fit"),
+    "negative bound": ({"indptr": with_(0, -7)}, "`indptr` does not ascend or fit"),
+    "last bound": ({"indptr": with_(-1, 10**6)}, "`indptr` does not ascend or fit"),
+    "fewer bounds": ({"indptr": lambda a: a[:-1]}, "`indptr` does not ascend or fit"),
+    "NaN": ({"data": with_(2, np.nan)}, r"`data` is not all finite and below 1e\+150"),
+    "infinite": ({"data": with_(2, -np.inf)}, r"`data` is not all finite and below 1e\+150"),
+    "half precision": ({"data": lambda a: a.astype(np.float16)}, "`data` is .* of float16"),
+    "texts": ({"data": lambda a: a.astype(str)}, "`data` is .* of <U"),
+    "fewer values": ({"data": lambda a: a[:-1]}, "`indptr` does not ascend or fit"),
+    "descending columns": ({"column": lambda a: a[::-1]}, "`column` does not ascend or fit"),
+    "equal columns": ({"column": with_(1, -(2**63))}, "`column` does not ascend or fit"),
+    "fewer columns": ({"column": lambda a: a[:-1]}, "`column` does not ascend or fit"),
+    "huge shape": ({"shape": lambda a: np.array([2**62, 2**62])}, "does not ascend or fit"),
+    "many rows": ({"shape": with_(0, 2**40)}, "it has 30 ids for 1099511627776 rows"),
+    "negative shape": ({"shape": lambda a: -a}, "its shape is"),
+    "shape of floats": ({"shape": lambda a: a / 1}, "its shape is"),
+    "shape of three": ({"shape": lambda a: np.append(a, 1)}, "its shape is"),
+    "a number as shape": ({"shape": lambda a: np.array(3)}, "holds no index of sparse rows, or is corrupted"),
+    "format": ({"format": lambda a: np.array(b"coo")}, "its format is b'coo'"),
+    "no format": ({"format": GONE}, "'format"),
+    "ids of texts": ({"id": lambda a: a.astype(str)}, r"`id` is \[30\] of <U\d+, not \[n\] of int64"),
+    "fewer ids": ({"id": lambda a: a[1:]}, "it has 29 ids for 30 rows"),
+    "equal ids": ({"id": with_(1, 2)}, "id 2 occurs 2 times"),
+    "no ids": ({"id": GONE}, "'id.text"),
+    "objects": ({"column": lambda a: a.astype(object)}, "cannot be read: Object arrays cannot be loaded"),
+}
+
+
+@pytest.fixture
+def stored(tmp_path):
+    """Return the arrays of a saved index, and the path of a file to write."""
+    SparseIndex(random_rows(30, 0)).save(tmp_path / "whole.npz")
+    with np.load(tmp_path / "whole.npz") as arrays:
+        return dict(arrays), tmp_path / "changed.npz"
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_tampered_file_is_refused_in_a_line(name, stored):
+    (arrays, file), (changed, message) = stored, HOSTILE[name]
+    arrays |= {key: arrays[key] if change is GONE else change(arrays[key]) for key, change in changed.items()}
+    np.savez(file, **{key: value for key, value in arrays.items() if changed.get(key, 1) is not GONE})
+    with pytest.raises(InputError, match=message) as error:
+        SparseIndex.load(file)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"id.slices": np.array([0, 3, 2])},
+        {"id.slices": np.array([0, 1])},
+        {"id.slices": np.zeros(0, np.int64)},
+        {"id.slices": np.array([0.0, 1, 2])},
+        {"id.text": np.array([255, 254], np.uint8)},
+        {"id.text": np.array(["a", "b"])},
+    ],
+)
+def test_tampered_ids_of_strings_are_refused(changed, tmp_path):
+    SparseIndex(random_rows(2, 0), ["a", "b"]).save(tmp_path / "i.npz")
+    with np.load(tmp_path / "i.npz") as arrays:
+        np.savez(tmp_path / "j.npz", **{**arrays, **changed})
+    with pytest.raises(InputError, match="holds no index of sparse rows, or is corrupted"):
+        SparseIndex.load(tmp_path / "j.npz")
+
+
+class Bomb:
+    def __reduce__(self):
+        return os.mkdir, ("ran",)
+
+
+def test_files_of_other_kinds_are_refused_in_a_line(stored, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    whole = (tmp_path / "whole.npz").read_bytes()
+    cut, pipe, pickled, bomb = (tmp_path / name for name in ("cut", "pipe", "pickled", "bomb.npz"))
+    os.mkfifo(pipe)
+    cut.write_bytes(whole[: len(whole) // 2])
+    pickled.write_bytes(pickle.dumps(Bomb()))
+    np.savez(bomb, **{**stored[0], "data": np.array([Bomb()], object)})
+    claimed, header = tmp_path / "claimed.npz", io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (10**13,)})
+    np.savez(claimed, **{key: value for key, value in stored[0].items() if key != "data"})
+    with zipfile.ZipFile(claimed, "a") as archive:
+        archive.writestr("data.npy", header.getvalue())
+    link = tmp_path / "loop"
+    link.symlink_to(link)
+    folder = tmp_path / "folder"
+    (folder / "000000-30").mkdir(parents=True)
+    for path, message in [
+        (cut, "cannot be read"),
+        (pipe, "is a named pipe, a socket or a device; give a regular file"),
+        (pickled, "cannot be read"),
+        (bomb, "cannot be read: Object arrays cannot be loaded when allow_pickle=False"),
+        (claimed, "cannot be read"),
+        (link, "cannot be read"),
+        (tmp_path / "gone.npz", "cannot be read"),
+        (folder, "is a folder, as of an index of graphcl 0.1.0; build the index again in one file"),
+    ]:
+        with pytest.raises(InputError, match=message) as error:
+            SparseIndex.load(path)
+        assert "\n" not in str(error.value)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_saving_writes_through_no_link_that_is_not_the_users(tmp_path):
+    other = tmp_path / "other"
+    other.write_text("mine")
+    (tmp_path / "i.npz").symlink_to(other)
+    with pytest.raises(InputError, match="exists already"):
+        SparseIndex(random_rows(3, 0)).save(tmp_path / "i.npz")
+    assert other.read_text() == "mine"

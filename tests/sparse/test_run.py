@@ -112,6 +112,14 @@ def test_embed_writes_sparse_rows(finished, file, graphs, tmp_path, capsys):
     with np.load(tmp_path / "h.npz") as stored:
         np.testing.assert_array_equal(stored["column"], columns)
         assert stored["id"].tolist() == list(range(len(graphs)))
+    index = SparseIndex.load(tmp_path / "h.npz")
+    for found, best in zip(index.search(h[:4], 3), SparseIndex(h).search(h[:4], 3), strict=True):
+        np.testing.assert_array_equal(found, best)
+    assert index.encoder == encoder.digest() == h.encoder
+    with pytest.raises(InputError, match="of different encoders"):
+        index.add(rows_of(load_encoder(finished.folder, 1)[0], graphs))
+    with pytest.raises(InputError, match="exists already"):  # it holds more than an index
+        index.save(tmp_path / "h.npz")
     table = parquet.read_table(tmp_path / "h.parquet").to_pydict()
     assert table["indices"][7] == h[7:8].column.tolist()
     assert table["values"][7] == h[7:8].value.tolist()
@@ -201,7 +209,7 @@ def test_a_run_takes_categories_of_eight_bits(graphs, tmp_path):
 def test_fine_tuning_is_refused_before_the_folder_is_made(finished, file, tmp_path, capsys):
     arguments = [str(finished.folder), "--dataset", file, "--mode"]
     assert transfer_main([*arguments, "finetune", "--out", str(tmp_path / "t")]) == 2
-    assert "an encoder of sparse rows, which no layer can follow; use --mode probe." in capsys.readouterr().err
+    assert "wl_sparse, an encoder of sparse rows, which no layer can follow; use --mode" in capsys.readouterr().err
     assert not (tmp_path / "t").exists()
     probe = [*arguments, "probe", "--seeds", "0", "--eval", "knn", "--out", str(tmp_path / "p")]
     assert transfer_main(probe) == 0

@@ -12,7 +12,7 @@ from torch_geometric.utils import to_torch_csr_tensor
 
 from graphcl import GraphCL
 from graphcl.datasets import load_dataset, write_on_disk
-from graphcl.datasets.texts import decode, id_arrays
+from graphcl.system.arrays import decode, id_arrays
 from tests.variants import Refused, kind, number, surrogate, text
 
 BASES = (nx.Graph, nx.DiGraph, nx.MultiGraph, nx.MultiDiGraph)

@@ -32,9 +32,9 @@ from graphcl.datasets.disk.npy import map_npy
 from graphcl.datasets.groups import NO_GROUP
 from graphcl.datasets.settings import FeatureName
 from graphcl.datasets.store import LARGEST
-from graphcl.datasets.texts import decode
 from graphcl.errors import InputError, one_line, reason
 from graphcl.graphs.compact import Compact, Layout
+from graphcl.system.arrays import decode
 from graphcl.system.files import read_json
 
 META = "graphcl.json"

@@ -33,9 +33,9 @@ from graphcl.datasets.molecules.table import is_molecules, read_table
 from graphcl.datasets.settings import Loading, Table, loading
 from graphcl.datasets.sources import as_path
 from graphcl.datasets.store import not_resident
-from graphcl.datasets.texts import encode
 from graphcl.errors import InputError, one_line, reason
 from graphcl.graphs.compact import ROWS, Compact, Layout, layout_of
+from graphcl.system.arrays import encode
 from graphcl.system.progress import Update, progress
 
 

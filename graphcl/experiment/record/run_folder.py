@@ -17,7 +17,6 @@ from filelock import FileLock, Timeout
 from graphcl.config import RUNTIME_SETTINGS, Config, make_config, read_config, to_yaml
 from graphcl.config.nested import differences
 from graphcl.datasets.dataset import GraphDataset
-from graphcl.datasets.texts import id_arrays
 from graphcl.errors import InputError, reason
 from graphcl.evaluate import FoldScores
 from graphcl.experiment.predict import label_arrays
@@ -26,7 +25,7 @@ from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.saved import EncoderDescription, Weights, read_encoder, read_saved, save_encoder
 from graphcl.models.towers import Role, TwoTowers
 from graphcl.sparse.rows import SparseRows
-from graphcl.system.arrays import read_arrays
+from graphcl.system.arrays import id_arrays, read_arrays
 from graphcl.system.files import digest, read_json, refuse_links, remove_partial, write_text, write_whole
 
 
