@@ -36,7 +36,7 @@ from graphcl.models.sparse import SparseModel, with_projector
 from graphcl.models.towers import Role, Tower, TwoTowers
 from graphcl.sparse.explain import Pattern, explain
 from graphcl.sparse.rows import SparseRows
-from graphcl.system.files import new_file, write_whole
+from graphcl.system.files import new_file
 from graphcl.system.threads import one_thread
 from graphcl.training.loop import embed
 
@@ -282,7 +282,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         models = [self.model_, self.model_.target] if isinstance(self.model_, TwoTowers) else [self.model_]
         weights = [{self.seed_: each.encoder.state_dict()} for each in models]
-        write_whole(new_file(path), lambda file: save_encoder(file, self.description_, *weights))
+        save_encoder(new_file(path), self.description_, *weights)
 
     @classmethod
     def load(

@@ -16,11 +16,11 @@ from graphcl.arguments import Count
 from graphcl.cli.command_line import Command
 from graphcl.commands.options import EncoderFile, EncoderSeed, Force, Workers
 from graphcl.config.settings import TABLE, DatasetName, Hardware, Imports, Place
-from graphcl.datasets.invalid import write_invalid
+from graphcl.datasets.invalid import invalid_csv, write_invalid
 from graphcl.datasets.settings import Table
 from graphcl.errors import InputError
-from graphcl.system.arrays import id_arrays
-from graphcl.system.files import new_file, write_whole
+from graphcl.system.arrays import id_arrays, write_array
+from graphcl.system.files import claimed, new_file, remove_partial, write_whole
 from graphcl.system.optional import optional
 
 if TYPE_CHECKING:
@@ -82,14 +82,19 @@ def embed(settings: Embed) -> str:
     out = new_file(settings.out, settings.force)
     if suffix == ".parquet":
         optional("pyarrow", ".parquet files, unlike .npz, need pyarrow", "parquet")
-    opened = open_inputs(settings)
-    dataset = opened.dataset
-    names = new_file(out.with_suffix(".invalid.csv"), settings.force) if dataset.invalid else out
-    blocks, writers = opened.blocks(), SPARSE_WRITERS if opened.model.sparse else WRITERS
-    if suffix not in writers:
-        raise InputError(f"`out` must end in .npz or .parquet for sparse rows, got {settings.out!r}.")
-    write_whole(out, lambda file: writers[suffix](file, blocks, dataset.num_rows, opened.width))
-    return f"{opened} in {out}{write_invalid(dataset.invalid, names)}"
+    with claimed(out):
+        opened = open_inputs(settings)
+        dataset, names = opened.dataset, out.with_suffix(".invalid.csv")
+        remove_partial(names.parent, names.name)
+        # a killed process may have written the same list
+        if dataset.invalid and not (names.is_file() and names.read_bytes() == invalid_csv(dataset.invalid).encode()):
+            new_file(names, settings.force)
+        blocks, writers = opened.blocks(), SPARSE_WRITERS if opened.model.sparse else WRITERS
+        if suffix not in writers:
+            raise InputError(f"`out` must end in .npz or .parquet for sparse rows, got {settings.out!r}.")
+        status = write_invalid(dataset.invalid, names)
+        write_whole(out, lambda file: writers[suffix](file, blocks, dataset.num_rows, opened.width))
+    return f"{opened} in {out}{status}"
 
 
 main = COMMAND.main(embed)
@@ -223,7 +228,7 @@ def write_npy(folder: Path, blocks: Iterator[Block]) -> None:
     """Write `h.npy`, `id.npy` (see `id_arrays`) and, if the graphs have them, `y.npy` and `group.npy` into a folder."""
     block = joined(list(blocks))
     for name, values in (id_arrays(block.pop("id")) | block).items():
-        np.save(folder / f"{name}.npy", values, allow_pickle=False)
+        write_array(folder / f"{name}.npy", values)
 
 
 def write_csv(file: IO[bytes], blocks: Iterator[Block], num_graphs: int, width: int) -> None:

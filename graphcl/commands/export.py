@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import warnings
 from pathlib import Path
@@ -13,7 +14,7 @@ from graphcl.cli.command_line import Command
 from graphcl.commands.options import EncoderFile, EncoderSeed
 from graphcl.config.settings import Imports
 from graphcl.errors import InputError
-from graphcl.system.files import new_file, write_whole
+from graphcl.system.files import claimed, new_file, write_whole
 from graphcl.system.optional import optional
 from graphcl.version import __version__
 
@@ -84,7 +85,8 @@ def export(settings: Export) -> str:
         "dataset": description.dataset,
         "x": description.columns(),
     }
-    write_whole(out, lambda file: _write(program, file, list(inputs), settings.format, rows, about))
+    with claimed(out):
+        write_whole(new_file(out), lambda file: _write(program, file, list(inputs), settings.format, rows, about))
     shapes = {"x": f"N, {description.in_channels}", "edge_index": "2, E", "batch": "N"}
     shapes |= {"edge_attr": f"E, {description.edge_dim}", "edge_weight": "E"}
     kinds = [f"{name} [{shapes[name]}] {str(each.dtype).removeprefix('torch.')}" for name, each in inputs.items()]
@@ -121,7 +123,9 @@ def _write(program: Any, file: IO[bytes], names: list[str], form: str, rows: str
     import torch
 
     if form == "pt2":
-        torch.export.save(program, file)
+        buffer = io.BytesIO()  # PyTorch's own file writer aborts the process on a full disk
+        torch.export.save(program, buffer)
+        file.write(buffer.getbuffer())
         return
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # torch.onnx warns of optional packages that are not needed
     with warnings.catch_warnings():

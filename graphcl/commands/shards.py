@@ -11,19 +11,19 @@ import functools
 import hashlib
 import json
 import os
-import secrets
 import shutil
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from graphcl.arguments import shown
 from graphcl.cli.entry_point import warnings_as_lines
 from graphcl.commands.embed import Embed, Opened, open_inputs, write_npy, write_parquet
 from graphcl.datasets.invalid import write_invalid
 from graphcl.errors import InputError
 from graphcl.registry import import_files
-from graphcl.system.files import read_json, remove_partial, write_text, write_whole
+from graphcl.system.files import claimed, read_json, whole_folder, write_text, write_whole
 from graphcl.system.optional import optional
 from graphcl.system.processes import completed, executing, worker_device
 from graphcl.system.progress import progress
@@ -56,7 +56,7 @@ def embed_shards(settings: Embed) -> str:
 
     if settings.shards == "parquet":
         optional("pyarrow", "shards of parquet, unlike npy, need pyarrow", "parquet")
-    with launch() as ranks:
+    with launch() as ranks, contextlib.ExitStack() as held:
         several = ranks.size > 1 and settings.device == "auto" and torch.cuda.is_available()
         device = f"cuda:{ranks.local_rank}" if several else None
         opened = opened_once(settings.model_dump_json(), device)
@@ -65,6 +65,9 @@ def embed_shards(settings: Embed) -> str:
         if opened.model.sparse and settings.shards == "npy":
             raise InputError("`shards` must be parquet for sparse rows, got npy.")
         folder = Path(settings.out).expanduser()
+        if ranks.is_main:
+            folder.mkdir(parents=True, exist_ok=True)
+            held.enter_context(claimed(folder))
         files = ranks.broadcast_object(_prepared(folder, settings, opened) if ranks.is_main else None)
         missing = [
             Shard(settings, each["file"], each["start"], each["start"] + each["graphs"], os.getcwd())
@@ -118,20 +121,18 @@ def _prepared(folder: Path, settings: Embed, opened: Opened) -> list[dict[str, A
         for each in folder.glob("part-*"):
             shutil.rmtree(each) if each.is_dir() else each.unlink()
         file.unlink()
-    elif folder.exists() and not file.is_file() and any(folder.iterdir()):
+    elif not file.is_file() and any(each.name != ".lock" for each in folder.iterdir()):
         raise InputError(f"{folder} exists already and holds no shards; give another folder with --out.")
     kept = read_json(file) if file.is_file() else {}
     if not isinstance(kept, dict):
         raise InputError(f"{file} is not a manifest of shards; give another --out, or --force to replace it.")
     size = settings.shard_size or kept.get("shard_size") or 0
+    if type(size) is not int or size < 0:
+        raise InputError(f"{file} is damaged, its `shard_size` is {shown(size)}; give another --out, or --force.")
     manifest = _manifest(settings, opened, size)
     if kept and kept != manifest:
         changed = ", ".join(key for key in manifest if kept.get(key) != manifest[key])
         raise InputError(f"{folder} holds shards of another {changed}; give another --out, or --force to replace them.")
-    folder.mkdir(parents=True, exist_ok=True)
-    remove_partial(folder)
-    for each in folder.glob(".*.part"):
-        shutil.rmtree(each)
     if not kept:
         write_text(file, json.dumps(manifest, indent=1) + "\n")
     return [{**each, "done": (folder / each["file"]).exists()} for each in manifest["shards"]]
@@ -175,11 +176,9 @@ def _write(shard: Shard, opened: Opened) -> None:
     if path.suffix:
         write_whole(path, lambda file: write_parquet(file, blocks, shard.stop - shard.start, opened.width))
         return
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    partial.mkdir()
     try:
-        write_npy(partial, blocks)
-        if not path.exists():  # else written by a worker that was taken for dead
-            partial.rename(path)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        with whole_folder(path) as folder:
+            write_npy(folder, blocks)
+    except OSError:
+        if not path.exists():  # else a worker that was taken for dead has written it
+            raise

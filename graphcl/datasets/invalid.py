@@ -55,6 +55,13 @@ def describe_invalid(graphs: Sequence[Any], count: int, what: str) -> str:
     return f"{what}: {len(graphs)} of {count} graphs are invalid: {'; '.join(first)}{'; ...' * (len(graphs) > 3)}"
 
 
+def invalid_csv(rows: Invalid) -> str:
+    """Return the text of the file that `write_invalid` writes."""
+    text = io.StringIO()  # lines end as in RFC 4180, else Python 3.11 does not quote a carriage return
+    csv.writer(text).writerows([rows[0]._fields, *(map(_escaped, row) for row in rows)])
+    return text.getvalue()
+
+
 def write_invalid(rows: Invalid, path: Path) -> str:
     """Write rows or graphs, if there are any, to a CSV file with a column for each field, and return a status.
 
@@ -63,9 +70,7 @@ def write_invalid(rows: Invalid, path: Path) -> str:
     """
     if not rows:
         return ""
-    text = io.StringIO()  # lines end as in RFC 4180, else Python 3.11 does not quote a carriage return
-    csv.writer(text).writerows([rows[0]._fields, *(map(_escaped, row) for row in rows)])
-    write_text(path, text.getvalue())
+    write_text(path, invalid_csv(rows))
     kind = "rows" if isinstance(rows[0], InvalidRow) else "graphs"
     return f"; invalid {kind}: {len(rows)}, in {path}"
 

@@ -34,7 +34,7 @@ from graphcl.models.standardised import Standardised
 from graphcl.models.towers import Role, make_tower
 from graphcl.registry import encoders
 from graphcl.sparse.encoder import WLSparse
-from graphcl.system.torch_file import read_torch_file
+from graphcl.system.torch_file import read_torch_file, write_torch_file
 from graphcl.version import __version__
 
 FORMAT = "graphcl encoder"
@@ -156,7 +156,7 @@ def save_encoder(
     for key, each in (("weights", weights), ("target_weights", target_weights or {})):
         if each:
             content[key] = {seed: {name: w.cpu() for name, w in state.items()} for seed, state in each.items()}
-    torch.save(content, file)
+    write_torch_file(file, content)
 
 
 @named_arguments

@@ -18,7 +18,7 @@ from graphcl.errors import InputError
 from graphcl.experiment.fingerprint import changed_files
 from graphcl.sweep.plan import Cell, Plan, key_of
 from graphcl.sweep.table import scores_of
-from graphcl.system.files import read_json, refuse_links, write_text
+from graphcl.system.files import read_json, refuse_links, remove_partial, write_text
 from graphcl.version import __version__
 
 Records = dict[str, dict[str, Any]]
@@ -45,6 +45,8 @@ def locked(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise InputError(f"cannot create the folder {folder}: {error.strerror}; pass another --out.") from None
     try:
+        for each in (folder, folder / "cells", folder / "figures"):
+            remove_partial(each)
         yield
     finally:
         lock.release()

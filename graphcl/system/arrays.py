@@ -1,7 +1,8 @@
-"""Read the arrays of a `.npz` file, and store strings in it as UTF-8 bytes."""
+"""Read the arrays of a `.npz` file, write a `.npy` file, and store strings as UTF-8 bytes."""
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
 import struct
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from graphcl.errors import InputError, reason
-from graphcl.system.files import check_regular
+from graphcl.system.files import check_regular, write_whole
 
 FREE_BYTES, MAX_RATIO = 16 * 2**20, 4
 """Arrays of more than `FREE_BYTES` bytes may unpack to at most `MAX_RATIO` times the size of their file."""
@@ -100,3 +101,10 @@ def ids_of(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     if not kinds or cut[0] != 0 or cut[-1] != len(text) or (cut[1:] < cut[:-1]).any():
         raise ValueError("`id.slices` does not ascend from 0 to the bytes of `id.text`")
     return np.array(decode(text, cut), object)
+
+
+def write_array(path: Path, values: np.ndarray) -> None:
+    """Write a `.npy` file atomically."""
+    buffer = io.BytesIO()  # into a file, NumPy may ignore that the disk is full
+    np.save(buffer, values, allow_pickle=False)
+    write_whole(path, lambda file: file.write(buffer.getbuffer()))

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+import glob
 import hashlib
 import json
 import os
 import secrets
-from collections.abc import Callable
-from contextlib import suppress
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from graphcl.errors import InputError, one_line
+from filelock import FileLock, Timeout
+
+from graphcl.errors import InputError, one_line, reason
 
 MAX_TEXT = 16 * 2**20
 """Size limit in bytes for reading text files; the results of a run of a thousand seeds are smaller."""
@@ -21,23 +26,17 @@ MAX_METRICS = 256 * 2**20
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
     """Write a file atomically by `write`, replacing an earlier file; if `write` raises, that is unchanged."""
-    # a random name, as the folder's owner could put a link at a predictable one
-    partial = path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}.partial")
+    partial = _partial(path)
     try:
-        with partial.open("xb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
+        with naming(path, partial):
+            with partial.open("xb") as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
-    # flush the folder too, so that the new name survives a power failure
-    with suppress(OSError):  # Windows cannot open folders, and some network disks cannot flush them
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+    _flush_folder(path.parent)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -45,15 +44,95 @@ def write_text(path: Path, text: str) -> None:
     write_whole(path, lambda file: file.write(text.encode()))
 
 
+def append_text(path: Path, text: str) -> None:
+    """Append UTF-8 text to a log; a kill can leave half of it."""
+    with naming(path), path.open("ab") as file:
+        file.write(text.encode())
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """Yield a hidden folder next to `path` to write into, and rename it to `path`; remove it after an error.
+
+    Raises:
+        OSError: the folder cannot be written, or `path` holds files.
+    """
+    partial = _partial(path)
+    try:
+        with naming(path, partial):
+            partial.mkdir(parents=True)
+            yield partial
+            for name in partial.iterdir():
+                with name.open("rb+") as file:
+                    os.fsync(file.fileno())
+            partial.rename(path)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    _flush_folder(path.parent)
+
+
+@contextmanager
+def claimed(path: Path) -> Iterator[None]:
+    """Keep other processes from writing the file or folder `path` within the block.
+
+    Temporary files for it, or in it, that a killed process left are removed. The lock of a killed process is released.
+
+    Raises:
+        InputError: another process writes `path`.
+    """
+    inside = path.is_dir()
+    lock = FileLock(path / ".lock" if inside else path.with_name(f".{path.name[:200]}.lock"))
+    try:
+        with suppress(NotImplementedError):  # a file system without locks
+            lock.acquire(timeout=0)
+    except Timeout:
+        raise InputError(f"another process writes {path}; wait for it, or give another path.") from None
+    try:
+        remove_partial(path if inside else path.parent, "" if inside else path.name)
+        yield
+    finally:
+        with suppress(OSError):  # Windows removes no open file
+            Path(lock.lock_file).unlink(missing_ok=True)
+        lock.release()
+
+
+def remove_partial(folder: Path, name: str = "") -> None:
+    """Remove what a killed process left of `name`, by default of all names, in `folder`."""
+    for path in folder.glob(f".{glob.escape(name[:200])}.????????.partial" if name else ".*.partial"):
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
+
+
+def _partial(path: Path) -> Path:
+    # a random name, as the folder's owner could put a link at a predictable one
+    return path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}.partial")
+
+
+@contextmanager
+def naming(path: Path, partial: Path | None = None) -> Iterator[None]:
+    """Let an OSError name the file `path`: that of a full disk names none, others name the temporary file."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None and not str(error.filename).startswith(str(partial)):
+            raise
+        # NumPy's error of a full disk has no number
+        number, text = error.errno or errno.EIO, error.strerror or f"cannot be written ({reason(error)})"
+        raise OSError(number, text, str(path)) from error
+
+
+def _flush_folder(path: Path) -> None:
+    """Flush a folder, so that a new name in it survives a power failure."""
+    with suppress(OSError):  # Windows cannot open folders, and some network disks cannot flush them
+        folder = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
 def digest(value: object) -> str:
     """Return a digest of a value's JSON text, in 16 hexadecimal digits."""
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
-
-
-def remove_partial(folder: Path) -> None:
-    """Remove the temporary files of `write_whole` that a killed process left in a folder."""
-    for path in folder.glob(".*.partial"):
-        path.unlink(missing_ok=True)
 
 
 def refuse_links(folder: Path, *names: str) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 import mmap
 import tempfile
+from pathlib import Path
 from typing import IO
 
 import torch
 from torch import Tensor
+
+from graphcl.system.files import naming
 
 HELD = 2**26
 """Bytes from which rows are kept in a file."""
@@ -27,9 +30,11 @@ class Rows:
         self._parts.append(part)
         self._count, self._bytes = self._count + len(part), self._bytes + part.nbytes
         if self._bytes > HELD:
-            self._file = self._file or tempfile.TemporaryFile(prefix="graphcl-")  # noqa: SIM115, closed with its mapping
-            for each in self._parts:
-                self._file.write(each.contiguous().numpy().data)
+            with naming(Path(tempfile.gettempdir())):
+                # closed with its mapping
+                self._file = self._file or tempfile.TemporaryFile(prefix="graphcl-")  # noqa: SIM115
+                for each in self._parts:
+                    self._file.write(each.contiguous().numpy().data)
             self._parts = [part[:0]]
 
     def joined(self) -> Tensor:

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import copy
+import io
+import os
 import pickle
 import re
 import warnings
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from torch import Tensor
 
 from graphcl.errors import InputError, one_line
-from graphcl.system.files import check_regular
+from graphcl.system.files import check_regular, write_whole
 
 FREE_BYTES = 16 * 2**20
 """Bytes that tensors may take regardless of the file size, as expanded views take more than their storage."""
+
+
+def write_torch_file(file: str | os.PathLike[str] | IO[bytes], content: object) -> None:
+    """Write a PyTorch file, by a path atomically, or into an open file."""
+    buffer = io.BytesIO()  # PyTorch's own file writer aborts the process on a full disk
+    torch.save(content, buffer)
+    if isinstance(file, str | os.PathLike):
+        write_whole(Path(file), lambda whole: whole.write(buffer.getbuffer()))
+    else:
+        file.write(buffer.getbuffer())
 
 
 def read_torch_file(path: Path, instead: str) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 import sys
 import time
@@ -10,14 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from graphcl.arguments import Count, Positive, checked, shown
 from graphcl.distributed import ranks
 from graphcl.errors import InputError, Stopped, reason
-from graphcl.system.files import remove_partial, write_whole
+from graphcl.system.files import remove_partial
 from graphcl.system.signals import Stop
-from graphcl.system.torch_file import read_torch_file
+from graphcl.system.torch_file import read_torch_file, write_torch_file
 from graphcl.training.state import OtherTrainingError, Training
 
 FORMAT, VERSION = "graphcl training", 3
@@ -106,12 +103,9 @@ class Checkpoints:
         if ranks.rank():  # rank 0's checkpoint holds the state of all ranks
             return True
         path = self.folder / f"step-{steps:09d}.pt"
-        # serialise in memory: on a full disk, PyTorch's file writer would abort the process
-        buffer = io.BytesIO()
-        torch.save({"format": FORMAT, "version": VERSION, **state}, buffer)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_whole(path, lambda file: file.write(buffer.getbuffer()))
+            write_torch_file(path, {"format": FORMAT, "version": VERSION, **state})
         except OSError as error:
             print(f"graphcl: no checkpoint at step {steps}: {error.strerror}: {self.folder}; "
                   f"training continues, earlier checkpoints are kept.", file=sys.stderr)  # fmt: skip

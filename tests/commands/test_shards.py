@@ -54,7 +54,7 @@ def test_shards_equal_one_file_and_only_missing_ones_are_made_again(inputs, tmp_
     kept = {each: each.stat().st_mtime_ns for each in out.glob("part-*/h.npy")}
     assert len(kept) == 7
     (out / "part-00003" / "h.npy").unlink()
-    (out / "part-00003").rename(out / ".part-00003.x.part")  # as a killed process leaves it
+    (out / "part-00003").rename(out / ".part-00003.0a1b2c3d.partial")  # as a killed process leaves it
     assert main(words) == 0
     same(read_npy(out), expected)
     assert "7 shards, 6 of them from before" in capsys.readouterr().out

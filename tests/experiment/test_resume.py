@@ -184,7 +184,7 @@ def test_a_run_killed_at_every_file_ends_the_same(graphs, unbroken, tmp_path, mo
             left.remove((name, "after"))
             raise Killed
 
-    for module in (graphcl.system.files, graphcl.training.checkpoint, run_folder):
+    for module in (graphcl.system.files, graphcl.system.torch_file, run_folder):
         monkeypatch.setattr(module, "write_whole", write_whole)
     while not ends or ends[-1] is Killed:
         try:
@@ -223,7 +223,7 @@ def test_a_full_disk_loses_nothing(graphs, unbroken, tmp_path, capfd, monkeypatc
     with monkeypatch.context() as patch:
         after_epoch(fill)(patch)
         assert main(["--dataset", graphs, *ARGUMENTS, "--out", str(out)]) == 2
-    line = f"No space left on device, in {out}; earlier results are saved; resume with `--resume {out}`."
+    line = f"No space left on device: {out}; earlier results are saved; resume with `--resume {out}`."
     assert capfd.readouterr().err == f"graphcl: {line}\n"
     assert json.loads((out / "result.json").read_text())["seeds"] == [0]
     assert main(["--resume", str(out)]) == 0

@@ -221,7 +221,7 @@ def test_messages(two):
 
 def test_a_full_disk_costs_a_warning(tmp_path, monkeypatch, capsys, unbroken):
     full = mock.Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
-    monkeypatch.setattr(graphcl.training.checkpoint, "write_whole", full)
+    monkeypatch.setattr(graphcl.training.checkpoint, "write_torch_file", full)
     method, _ = small({}, tmp_path / "kept")
     assert equal(method, unbroken[0])
     assert "no checkpoint at step 6: No space left on device" in capsys.readouterr().err

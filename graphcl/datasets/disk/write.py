@@ -7,7 +7,6 @@ import filecmp
 import math
 import os
 import shutil
-import uuid
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from functools import partial
@@ -35,7 +34,8 @@ from graphcl.datasets.sources import as_path
 from graphcl.datasets.store import not_resident
 from graphcl.errors import InputError, one_line, reason
 from graphcl.graphs.compact import ROWS, Compact, Layout, layout_of
-from graphcl.system.arrays import encode
+from graphcl.system.arrays import encode, write_array
+from graphcl.system.files import claimed, whole_folder, write_text
 from graphcl.system.progress import Update, progress
 
 
@@ -96,21 +96,23 @@ def write_on_disk(
         whole = load_dataset(source, data_root, mirror, features, max_degree, **settings)
         name, shards, invalid = name or whole.name, iter([whole]), list(whole.invalid)
 
-    staging = path.parent / f".{path.name}-{uuid.uuid4().hex[:12]}"
     try:
-        staging.mkdir(parents=True)
-        with contextlib.ExitStack() as files:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with claimed(path), whole_folder(path) as staging, contextlib.ExitStack() as files:
             writer = _Writer(staging, one_line(name), files, files.enter_context(progress("writing", None, "B")))
             for shard in shards:
                 writer.add(shard)
             writer.finish()
-        write_invalid(invalid, staging / "invalid.csv")
-        os.rename(staging, path)
+            write_invalid(invalid, staging / "invalid.csv")
         shutil.rmtree(parts, ignore_errors=True)
     except OSError as error:
-        raise InputError(f"cannot write {str(path)!r}: {reason(error)}.") from None
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        kept = f"; parsed molecules are kept in {parts}" if parts.is_dir() else ""
+        raise InputError(f"cannot write {str(path)!r}: {error.strerror or reason(error)}{kept}.") from None
+    except KeyboardInterrupt as interrupt:
+        if parts.is_dir():
+            line = f"parsed molecules are kept in {parts}; the same command parses the rest"
+            raise type(interrupt)(line) from None
+        raise
     return open_on_disk(path)
 
 
@@ -172,7 +174,7 @@ class _Writer:
             self._columns["y"].replace(np.array(stored))
         benchmark = self._last.benchmark
         for part, graphs in benchmark.split.items() if benchmark else ():
-            np.save(self._folder / f"split.{part}.npy", graphs.numpy())
+            write_array(self._folder / f"split.{part}.npy", graphs.numpy())
         about = {**vars(benchmark), "tasks": [*benchmark.tasks], "classes": [*benchmark.classes]} if benchmark else {}
         meta = Meta.of({
             "name": self._name, "features": self._last.features, "degree_columns": self._last.degree_columns,
@@ -182,7 +184,7 @@ class _Writer:
             "classes": classes,
             "benchmark": {key: each for key, each in about.items() if key != "split"} or None,
         })  # fmt: skip
-        (self._folder / META).write_text(meta.model_dump_json(indent=1) + "\n")
+        write_text(self._folder / META, meta.model_dump_json(indent=1) + "\n")
 
 
 class _Column:

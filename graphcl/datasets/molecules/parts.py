@@ -13,9 +13,10 @@ import torch
 from torch_geometric.data import Data
 
 from graphcl.datasets.molecules.smiles import Chunk, Parsed, parse
-from graphcl.system.files import remove_partial, write_whole
+from graphcl.system.files import remove_partial
 from graphcl.system.processes import completed
 from graphcl.system.progress import progress
+from graphcl.system.torch_file import write_torch_file
 
 
 def parse_by(executor: Executor, folder: Path, chunks: list[Chunk]) -> Iterator[Parsed]:
@@ -34,7 +35,7 @@ def parse_by(executor: Executor, folder: Path, chunks: list[Chunk]) -> Iterator[
 def _parse_into(folder: Path, chunk: Chunk) -> None:
     (data, slices), *rest = parse(chunk)
     content = [(data.to_dict(), slices), *rest]
-    write_whole(_file(folder, chunk), lambda file: torch.save(content, file))
+    write_torch_file(_file(folder, chunk), content)
 
 
 def _file(folder: Path, chunk: Chunk) -> Path:

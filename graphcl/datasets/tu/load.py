@@ -22,6 +22,7 @@ from graphcl.datasets.staging import allow_pyg_containers, load_cached
 from graphcl.datasets.store import check_store
 from graphcl.datasets.tu.read import PARTS, Texts, read_texts
 from graphcl.errors import InputError, warn
+from graphcl.system.torch_file import write_torch_file
 
 
 def load_tu(name: str, root: Path, mirror: Mirror, features: TUFeatures = "labels") -> Collated:
@@ -84,7 +85,7 @@ def _load(home: Path, name: str, get: Callable[[Path], object], features: TUFeat
         data, slices, sizes = read_texts(raw, home.name, name)
         check_store(_chosen(data, sizes, "labels"), slices, name)
         file.parent.mkdir()
-        torch.save((data.to_dict(), slices, sizes, Data), file)  # as PyG's `TUDataset`
+        write_torch_file(file, (data.to_dict(), slices, sizes, Data))  # as PyG's `TUDataset`
         return data, slices, sizes
 
     data, slices, sizes = load_cached(home, read)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from graphcl.errors import InputError
-from graphcl.system.files import MAX_METRICS, digest, parse_json, read_text, write_text
+from graphcl.system.files import MAX_METRICS, append_text, digest, parse_json, read_text, write_text
 from graphcl.training.epoch import Epoch
 
 FILE = "metrics.jsonl"
@@ -67,8 +67,7 @@ class EpochLog:
         if not follows:
             self._rewrite()
             return
-        with self._lines.open("a") as lines:
-            lines.write(json.dumps(row) + "\n")
+        append_text(self._lines, json.dumps(row) + "\n")
 
     def _rewrite(self) -> None:
         write_text(self._lines, "".join(json.dumps(row) + "\n" for row in self._rows.values()))

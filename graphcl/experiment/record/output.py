@@ -283,8 +283,8 @@ def open_output(
             line = f"the output was closed; finished results are saved; `--resume {path}` continues the run"
             raise Stopped(line) from None
         except OSError as error:
-            what = error.strerror or str(error)
-            raise InputError(f"{what}, in {path}; earlier results are saved; resume with `--resume {path}`.") from None
+            what = f"{error.strerror or error}: {error.filename or path}"
+            raise InputError(f"{what}; earlier results are saved; resume with `--resume {path}`.") from None
 
 
 def _added(seconds: Mapping[str, float], more: Mapping[str, float]) -> dict[str, float]:

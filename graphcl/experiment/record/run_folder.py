@@ -113,8 +113,7 @@ class RunFolder:
             arrays |= {"column": h.column.numpy(), "ptr": h.ptr.numpy()}
         if y is not None:
             arrays["y"] = y.numpy()
-        weights = self._weights, self._target_weights
-        write_whole(self.path / "encoder.pt", lambda file: save_encoder(file, description, *weights))
+        save_encoder(self.path / "encoder.pt", description, self._weights, self._target_weights)
         write_whole(self.path / "embeddings.npz", lambda file: np.savez(file, **arrays))
 
     def read_back(self, seed: int) -> None:

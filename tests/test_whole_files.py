@@ -1,0 +1,168 @@
+"""No file under its final name is ever partial: one function writes them all, through kills and full disks."""
+
+import ast
+import io
+import json
+import resource
+import shutil
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from torch_geometric.data import InMemoryDataset
+
+import graphcl
+from graphcl.__main__ import main
+from tests.commands.files import save_untrained
+from tests.conftest import small_graphs
+
+PACKAGE = Path(graphcl.__file__).parent
+WRITERS = {"save": "buffer", "savez": "file", "savez_compressed": "file", "savefig": "file", "dump": "file"}
+"""Function of another library that writes a file -> the argument that it may get: an open file, or a buffer in memory
+where the function aborts the process (torch) or ignores that the disk is full (NumPy)."""
+ALLOWED = {
+    ("system/files.py", "open"), ("system/files.py", "replace"), ("system/files.py", "rename"),  # the one place
+    ("datasets/disk/write.py", "open"), ("datasets/disk/write.py", "replace"),  # columns within `whole_folder`
+    ("datasets/disk/write.py", "memmap"),
+    ("datasets/fetch.py", "open"), ("datasets/staging.py", "replace"),  # downloads, within a staged folder
+    ("commands/embed.py", "open"),  # a member of an archive, which is written whole
+    ("sparse/index.py", "save"),  # within a hidden folder
+    ("experiment/record/epoch_log.py", "open"),  # to flush it
+    ("experiment/record/run_folder.py", "rename"),  # of a whole file
+    ("cli/entry_point.py", "open"), ("distributed/launch.py", "open"),  # /dev/null
+}  # fmt: skip
+
+
+def writes(source):
+    """Yield the name and the line of every call in `source` that writes, opens for writing or moves a file."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call):
+            continue
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        texts = [each.value for each in (*node.args, *(key.value for key in node.keywords))
+                 if isinstance(each, ast.Constant) and isinstance(each.value, str)]  # fmt: skip
+        module = getattr(getattr(node.func, "value", None), "id", "")
+        handle = any(isinstance(each, ast.Name) and each.id == WRITERS.get(name) for each in node.args)
+        outside = module not in ("", "self") and not handle
+        is_call = name in ("write_text", "write_bytes") and isinstance(node.func, ast.Attribute)
+        is_open = name == "open" and any(set(text) & set("wxa+") and len(text) < 4 for text in texts)
+        is_move = name in ("rename", "replace") and (module in ("os", "shutil", "path", "partial") or name == "rename")
+        if is_call or is_open or is_move or (name in WRITERS and outside) or (name == "memmap" and "r+" in texts):
+            yield name, node.lineno
+
+
+def test_no_other_function_writes_a_file():
+    assert [name for name, _ in writes("p.write_text(a); open(p, 'w'); torch.save(x, p); os.replace(a, b)")] == [
+        "write_text", "open", "save", "replace",
+    ]  # fmt: skip
+    places = {
+        (str(path.relative_to(PACKAGE)), name): line
+        for path in PACKAGE.rglob("*.py")
+        for name, line in writes(path.read_text())
+    }
+    assert {place: line for place, line in places.items() if place not in ALLOWED} == {}
+
+
+MODEL = ["--epochs", "1", "--batch-size", "16", "--encoder", "gin", "--encoder.hidden-channels", "4"]
+ENCODER, GRAPHS = ["encoder.pt"], ["--dataset", "./own.pt"]
+SHARDS = [*ENCODER, *GRAPHS, "--out", "out", "--batch-size", "18", "--shard-size", "18"]
+THREADS = ["--executor", "tests.test_whole_files:threads"]
+COMMANDS = {
+    "run": [*GRAPHS, *MODEL, "--seeds", "0", "--eval", "none", "--report", "false", "--resume", "out"],
+    "embed npz": [*ENCODER, *GRAPHS, "--out", "out.npz"],
+    "embed csv": [*ENCODER, *GRAPHS, "--out", "out.csv"],
+    "embed parquet": [*ENCODER, *GRAPHS, "--out", "out.parquet"],
+    "embed npy shards": [*SHARDS, "--shards", "npy"],
+    "embed parquet shards": SHARDS,
+    "embed invalid": [*ENCODER, "--dataset", "./broken.pt", "--invalid", "skip", "--out", "out.npz"],
+    "export": [*ENCODER, "--format", "pt2", "--out", "out.pt2"],
+    "pack": [*GRAPHS, "--out", "out"],
+    "sweep": [*GRAPHS, *MODEL, "--seeds", "0", "--eval", "knn", "--loss", "infonce", "--out", "out", *THREADS],
+}
+
+
+def threads(workers):
+    """Return an executor in this process, where the tests can interrupt a write."""
+    return ThreadPoolExecutor(1)
+
+
+@pytest.fixture
+def command(request, tmp_path, monkeypatch):
+    """Return the arguments of a command, in a new folder with its inputs."""
+    monkeypatch.chdir(tmp_path)
+    graphs = small_graphs()
+    InMemoryDataset.save(graphs, "own.pt")
+    save_untrained(tmp_path / "encoder.pt", graphs)
+    graphs[3].x[0, 0] = torch.nan
+    InMemoryDataset.save(graphs, "broken.pt")
+    return [request.param.split()[0], *COMMANDS[request.param]]
+
+
+class Killed(BaseException):
+    """A kill at a write: what would clean up does not."""
+
+
+def kill_at(patch, count):
+    """Let the process end at the move number `count` of a whole file or folder to its final name."""
+    moves = []
+
+    def ends(move):
+        def moved(self, target):
+            moves.append(target)
+            if len(moves) == count:
+                patch.setattr(Path, "unlink", lambda *_, **__: None)
+                patch.setattr(shutil, "rmtree", lambda *_, **__: None)
+                raise Killed
+            return move(self, target)
+
+        return moved
+
+    for name in ("replace", "rename"):
+        patch.setattr(Path, name, ends(getattr(Path, name)))
+
+
+def check_whole(place):
+    """Read every file under `place` with a final name."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    archive = zipfile.ZipFile.testzip
+    readers = {".json": json.loads, ".yaml": yaml.safe_load, ".npy": lambda content: np.load(io.BytesIO(content)),
+               ".parquet": lambda content: parquet.read_table(io.BytesIO(content))}  # fmt: skip
+    readers |= dict.fromkeys([".npz", ".pt", ".pt2"], lambda content: archive(zipfile.ZipFile(io.BytesIO(content))))
+    for path in place.rglob("*"):
+        if path.is_file() and not any(each.startswith(".") for each in path.relative_to(place).parts):
+            readers.get(path.suffix, bytes.decode)(path.read_bytes())
+
+
+@pytest.mark.parametrize("command", COMMANDS, indirect=True)
+def test_a_kill_at_any_write_leaves_whole_files_and_the_same_command_works(command, tmp_path, monkeypatch):
+    code, count = None, 0
+    while code is None:
+        count += 1
+        with monkeypatch.context() as patch:
+            kill_at(patch, count)
+            with suppress(Killed):
+                code = main(command)
+        check_whole(tmp_path)
+    assert (code, count > 1) == (0, True)
+    assert [path for path in tmp_path.rglob(".*") if path.name != ".lock"] == []
+    assert not (tmp_path / "out" / "unfinished").exists()
+
+
+@pytest.mark.parametrize("command", COMMANDS, indirect=True)
+def test_a_full_disk_is_one_line_that_names_the_file(command, tmp_path, monkeypatch, capsys):
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500, usual[1]))
+    try:
+        assert main(command) == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+    (line,) = [each for each in capsys.readouterr().err.splitlines() if "warning: " not in each]
+    assert "File too large" in line or "cannot be written" in line
+    assert "out" in line
+    check_whole(tmp_path)
+    assert main(command) == 0
