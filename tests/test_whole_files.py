@@ -82,6 +82,8 @@ COMMANDS = {
     "embed invalid": [*ENCODER, "--dataset", "./broken.pt", "--invalid", "skip", "--out", "out.npz"],
     "export": [*ENCODER, "--format", "pt2", "--out", "out.pt2"],
     "pack": [*GRAPHS, "--out", "out"],
+    "diagnose": [*GRAPHS, *MODEL, "--quick", "--rows", "statistics", "--eval", "knn", "--out", "out"],
+    "transfer": [*ENCODER, *GRAPHS, "--mode", "probe", "--eval", "knn", "--seeds", "0", "1", "--out", "out"],
     "sweep": [*GRAPHS, *MODEL, "--seeds", "0", "--eval", "knn", "--loss", "infonce", "--out", "out", *THREADS],
 }
 

@@ -42,7 +42,7 @@ class Diagnose(Config):
     quick: bool = False
     """one seed and 500 graphs, without complete graphs, the curve over the number of graphs, and other settings"""
     out: Annotated[str | None, Field(title="FOLDER")] = None
-    """new folder; default: runs/DATASET-diagnosis-N"""
+    """new or unfinished folder; default: runs/DATASET-diagnosis-N"""
 
 
 OWN = ("rows", "graphs", "quick")
@@ -75,39 +75,44 @@ COMMAND = Command(
 
 
 def diagnose(settings: Diagnose) -> str:
-    """Write `diagnosis.md`, `diagnosis.svg` and `diagnosis.json` into a new folder and return the text to print.
+    """Write `diagnosis.md`, `diagnosis.svg` and `diagnosis.json` into a folder and return the text to print.
+
+    The folder is new, or holds an unfinished diagnosis with these settings, which is continued.
 
     Raises:
-        InputError: the folder exists, or the graphs cannot be loaded or scored.
+        InputError: the folder exists or is in use, or the graphs cannot be loaded or scored.
     """
     from graphcl.datasets.controls import CONTROLS  # imported here, as help texts need no torch
     from graphcl.diagnose.answers import AS_IS
-    from graphcl.diagnose.run import diagnose
+    from graphcl.diagnose.run import check_inputs, diagnose
     from graphcl.diagnose.text import as_json, markdown
     from graphcl.experiment.build import try_settings
     from graphcl.experiment.encoder_input import load_arguments, load_with_pairs
-    from graphcl.experiment.record.run_folder import new_folder
+    from graphcl.experiment.fingerprint import data_fingerprint
+    from graphcl.experiment.record.unfinished import MARK, unfinished
     from graphcl.experiment.scoring import with_usable_evaluation
     from graphcl.report.svg import to_svg
     from graphcl.system.memory import keep_freed_memory
 
     keep_freed_memory()
-    name = f"{Path(settings.dataset).stem}-diagnosis"
-    new_folder(settings.out, name, create=False)
-    dataset = load_with_pairs(**load_arguments(settings))
-    config: Config = settings.model_copy(update={"features": dataset.features, **_evaluator(settings, dataset)})
-    try_settings(config, dataset)
-    config = with_usable_evaluation(config, dataset)
-    controls = [name for name in CONTROLS if not settings.quick or name != "complete"]
-    found = diagnose(config, dataset, settings.rows, controls, settings.graphs, more=not settings.quick)
-    if "rows" in settings.model_fields_set and (unused := set(settings.rows) - set(found.table.get(AS_IS, {}))):
-        warn(f"`rows` {', '.join(sorted(unused))} left out, as they do not fit the data or `eval`.")
-    folder = new_folder(settings.out, name)
-    page = markdown(found, next(iter(config.eval), ""), "diagnosis.svg")
-    if found.answers is not None:
-        write_text(folder / "diagnosis.svg", to_svg(_figure(found)))
-    write_text(folder / "diagnosis.json", json.dumps(as_json(found, settings.model_dump()), indent=1) + "\n")
-    write_text(folder / "diagnosis.md", page)
+    with unfinished(settings.out, f"{Path(settings.dataset).stem}-diagnosis") as place:
+        dataset = load_with_pairs(**load_arguments(settings))
+        config: Config = settings.model_copy(update={"features": dataset.features, **_evaluator(settings, dataset)})
+        try_settings(config, dataset)
+        config = with_usable_evaluation(config, dataset)
+        check_inputs(config, dataset, settings.rows)
+        folder = place.start({**settings.model_dump(), "data": data_fingerprint(config, dataset)})
+        controls = [name for name in CONTROLS if not settings.quick or name != "complete"]
+        more = not settings.quick
+        found = diagnose(config, dataset, settings.rows, controls, settings.graphs, more, folder / MARK)
+        if "rows" in settings.model_fields_set and (unused := set(settings.rows) - set(found.table.get(AS_IS, {}))):
+            warn(f"`rows` {', '.join(sorted(unused))} left out, as they do not fit the data or `eval`.")
+        page = markdown(found, next(iter(config.eval), ""), "diagnosis.svg")
+        if found.answers is not None:
+            write_text(folder / "diagnosis.svg", to_svg(_figure(found)))
+        write_text(folder / "diagnosis.json", json.dumps(as_json(found, settings.model_dump()), indent=1) + "\n")
+        write_text(folder / "diagnosis.md", page)
+        place.finish()
     return f"{page}\nsaved in {folder}/: diagnosis.md, diagnosis.svg, diagnosis.json"
 
 

@@ -35,7 +35,7 @@ from graphcl.config.settings import TABLE, DatasetName, Evaluators, Hardware, Im
 from graphcl.datasets.invalid import write_invalid
 from graphcl.datasets.settings import SplitTable
 from graphcl.errors import InputError
-from graphcl.system.files import write_text
+from graphcl.system.files import MAX_METRICS, append_text, read_json, read_text, write_text
 from graphcl.system.memory import keep_freed_memory
 
 if TYPE_CHECKING:  # help texts need no torch
@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # help texts need no torch
 
     from graphcl.datasets.dataset import GraphDataset
     from graphcl.evaluate import FoldScores
+    from graphcl.experiment.record.unfinished import Unfinished
     from graphcl.models.saved import EncoderDescription
 
 
@@ -66,7 +67,7 @@ class Transfer(Hardware, Place, SplitTable, Imports):
     dropout: Ratio = Field(0.5, description="fine-tuning: dropout ratio of the embedding, in [0, 1)")
     label_rate: Annotated[float, interval("(0, 1]")] = 1.0
     """fine-tuning: fraction of the training part's labels to use"""
-    out: str | None = Field(None, title="FOLDER", description="new folder; default: runs/NAME-MODE-N")
+    out: str | None = Field(None, title="FOLDER", description="new or unfinished folder; default: runs/NAME-MODE-N")
 
     def config(self) -> Config:
         """Return a run's `Config` with this transfer's data set, seeds, evaluators and device."""
@@ -108,20 +109,27 @@ main = COMMAND.main(run, "finished results are in the folder, if it was created"
 def transfer(settings: Transfer) -> dict[str, Any]:
     """Run a transfer, write its folder, and return the content of `result.json`.
 
+    The folder is new, or holds an unfinished transfer with these settings, which is continued after its last seed.
+
     Raises:
-        InputError: the folder cannot be created, or the encoder, the graphs and the settings do not match.
+        InputError: the folder cannot be created or is in use, or the encoder, the graphs and the settings do not match.
     """
+    from graphcl.experiment.record.unfinished import unfinished
+
+    with unfinished(settings.out, f"{Path(settings.dataset).stem}-{settings.mode}") as place:
+        return _transfer(settings, place)
+
+
+def _transfer(settings: Transfer, place: Unfinished) -> dict[str, Any]:
     import torch
 
     from graphcl.experiment.build import pick_device
     from graphcl.experiment.encoder_input import load_for
-    from graphcl.experiment.record.run_folder import new_folder
     from graphcl.models.saved import read_encoder, read_saved
     from graphcl.report.summary import environment, protocol, protocol_line, table_lines
 
     start = time.perf_counter()
-    config, name = settings.config(), f"{Path(settings.dataset).stem}-{settings.mode}"
-    new_folder(settings.out, name, create=False)
+    config = settings.config()
     device = pick_device(settings.device)
     torch.set_num_threads(settings.threads)
     description, weights = read_saved(settings.encoder)
@@ -132,16 +140,17 @@ def transfer(settings: Transfer) -> dict[str, Any]:
     table = settings.model_dump(include=TABLE)
     dataset = load_for(description, settings.dataset, settings.data_root, settings.mirror, **table)
     config = _usable_config(config, settings, dataset)
-    folder = new_folder(settings.out, name)
     kept = settings.model_dump(exclude=set().union(*MODE_SETTINGS.values()) - set(MODE_SETTINGS[settings.mode]))
     kept |= {"seeds": seeds, **({"eval": config.eval} if settings.mode == "probe" else {})}
+    folder = place.start({**kept, "data": _data(settings, dataset)})
     write_text(folder / "config.yaml", yaml.safe_dump(kept, sort_keys=False))
     encoder_text = f"{description.encoder.name}, trained on {description.dataset}; device: {device}"
     invalid = write_invalid(dataset.invalid, folder / "invalid.csv")
     print(f"{dataset}, features: {dataset.features}; {encoder_text}; {folder}/{invalid}")
     inner_folds, labels = config.evaluation.inner_folds if settings.mode == "probe" else None, LABELS[settings.mode]
-    found: dict[str, list[Scores]] = {"untrained": [], "trained": []}
-    for seed in seeds:
+    result, found = _finished(folder, seeds)
+    start -= result.get("seconds", 0.0)
+    for seed in seeds[len(found["trained"]) :]:
         for row, new in _score_seed(settings, config, description, dataset, seed, several, folder).items():
             found[row].append(new)
         result = {
@@ -155,11 +164,39 @@ def transfer(settings: Transfer) -> dict[str, Any]:
         # write after each seed, so that an interruption loses no finished seed
         write_text(folder / "result.json", json.dumps(result, indent=2))
 
+    place.finish()
     how = protocol_line(result, "C" if settings.mode == "probe" else "epoch")
     many = f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}, {'an encoder each' if several else 'of one encoder'}"
     print("\n".join([*table_lines(result, labels), f"{how}; mean over {many}."]))
     print(f"saved in {folder}/; {result['seconds']:.1f} s")
     return result
+
+
+def _data(settings: Transfer, dataset: GraphDataset) -> dict[str, Any]:
+    """Return digests of the graphs and of the encoder's file."""
+    from graphcl.experiment.fingerprint import file_digest
+
+    file = Path(settings.encoder).expanduser()
+    file = file / "encoder.pt" if file.is_dir() else file
+    digests = {str(file): file_digest(file)} if file.is_file() else {}  # else an installed encoder
+    return {**dataset.fingerprint(), **digests}
+
+
+def _finished(folder: Path, seeds: Sequence[int]) -> tuple[dict[str, Any], dict[str, list[Scores]]]:
+    """Return the result so far, and the scores by row of the finished seeds; drop other seeds from the log."""
+    from graphcl.evaluate import FoldScores
+
+    result = read_json(folder / "result.json") if (folder / "result.json").exists() else {}
+    scores = {name: each["per_seed"] for name, each in result.get("scores", {}).items()}
+    done = len(next(iter(scores.values()), []))
+    if (log := folder / "metrics.jsonl").exists():
+        rows = tuple(f'{{"seed": {seed}, ' for seed in seeds[:done])
+        lines = read_text(log, MAX_METRICS).splitlines(keepends=True)
+        write_text(log, "".join(line for line in lines if line.startswith(rows)))
+    return result, {
+        row: [{name: FoldScores.of(each[k][row]) for name, each in scores.items()} for k in range(done)]
+        for row in ("untrained", "trained")
+    }
 
 
 def _seeds(settings: Transfer, description: EncoderDescription, known: list[int]) -> list[int]:
@@ -273,11 +310,10 @@ def _finetune(
     device = next(encoder.parameters()).device
     splits = fold_splits(dataset, seed) if dataset.benchmark is None else [dataset]
     scores = []
-    with (folder / "metrics.jsonl").open("a", buffering=1) as file:
-        for fold, split in enumerate(splits):
-            known = {"seed": seed, "start": start, "fold": fold}
-            log = [lambda epoch, known=known: print(json.dumps(known | epoch), file=file)]
-            few = with_label_rate(split, settings.label_rate, seed)
-            model = with_outputs(copy.deepcopy(encoder), few, seed).to(device)
-            scores.append(finetune(model, few, seed, callbacks=log, **options))
+    for fold, split in enumerate(splits):
+        place = {"seed": seed, "start": start, "fold": fold}
+        log = [lambda epoch, place=place: append_text(folder / "metrics.jsonl", json.dumps(place | epoch) + "\n")]
+        few = with_label_rate(split, settings.label_rate, seed)
+        model = with_outputs(copy.deepcopy(encoder), few, seed).to(device)
+        scores.append(finetune(model, few, seed, callbacks=log, **options))
     return {"finetune": FoldScores.joined(scores)}

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from graphcl.datasets.controls import CONTROLS, controlled
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.diagnose.answers import AS_IS, NONE, Answers, answer, reads_smiles
 from graphcl.diagnose.copies import Copies, count_copies
+from graphcl.diagnose.kept import kept_scores
 from graphcl.diagnose.scored import Scored, Seeds
 from graphcl.errors import InputError
 from graphcl.evaluate import Kernel
@@ -71,6 +73,7 @@ def diagnose(
     controls: Sequence[str] = tuple(CONTROLS),
     most: int = 1500,
     more: bool = True,
+    folder: Path | None = None,
 ) -> Diagnosis:
     """Score the rows under all controls and return the answers.
 
@@ -82,12 +85,10 @@ def diagnose(
         controls: controls to apply, keys of `graphcl.datasets.controls.CONTROLS`.
         most: largest number of graphs; of more that are scored by class, as many are drawn at random.
         more: whether to score fewer graphs, and other widths and temperatures, too.
+        folder: folder that keeps finished scores, also those of an earlier call; None to keep none.
     """
-    _check(config, dataset)
-    rows = list(dict.fromkeys([*NONE, *rows]))
-    for name in rows:
-        _ = references[name]  # raises if it is unknown, before any work
-    total, device = len(dataset), setup_runtime(config)
+    check_inputs(config, dataset, rows)
+    rows, total, device = list(dict.fromkeys([*NONE, *rows])), len(dataset), setup_runtime(config)
     if not is_scored(config, dataset):
         return Diagnosis(dataset, total, count_copies(dataset))
     dataset = drawn(dataset, most) if _parts(config, dataset) is None else dataset
@@ -102,10 +103,13 @@ def diagnose(
     with _bar(len(config.seeds) * (len(changed) + len(subsets) + len(settings))) as step:
 
         def scored(of: Config, name: str, make: Callable[[int], Any], names: Sequence[str]) -> dict[str, Seeds]:
+            def compute(seed: int) -> dict[str, Scored]:
+                return score_rows(of, make(seed), seed, names, device)
+
             by_row: dict[str, list[Scored]] = {}
             for seed in of.seeds:
                 step(f"{name}, seed {seed}")
-                for row, each in score_rows(of, make(seed), seed, names, device).items():
+                for row, each in kept_scores(folder, name, seed, compute).items():
                     by_row.setdefault(row, []).append(each)
             return dict(by_row)
 
@@ -175,8 +179,10 @@ def drawn(dataset: GraphDataset, most: int, seed: int = 0) -> GraphDataset:
     return dataset.copy(torch.from_numpy(np.sort(np.concatenate(kept))))
 
 
-def _check(config: Config, dataset: GraphDataset) -> None:
-    """Raise InputError if the graphs, or how they are scored, cannot be diagnosed."""
+def check_inputs(config: Config, dataset: GraphDataset, rows: Sequence[str]) -> None:
+    """Raise InputError if a row is unknown, or if the graphs, or how they are scored, cannot be diagnosed."""
+    for name in rows:
+        _ = references[name]  # raises if it is unknown
     if dataset.rows != "graphs":
         raise InputError(f"diagnose takes whole graphs, but {dataset.name} is one graph with labelled nodes.")
     if config.eval and dataset.benchmark is not None:

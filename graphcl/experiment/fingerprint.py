@@ -22,7 +22,7 @@ def data_fingerprint(config: Config, dataset: GraphDataset) -> dict[str, Any]:
 
 def file_digests(config: Config) -> dict[str, str]:
     """Return path -> digest of the files that settings name, see `named_files`."""
-    return {path: _file_digest(Path(path).expanduser()) for path in named_files(config)}
+    return {path: file_digest(Path(path).expanduser()) for path in named_files(config)}
 
 
 def named_files(config: Config) -> list[str]:
@@ -86,7 +86,8 @@ def _places(record: Mapping[str, Any]) -> Iterator[tuple[object, dict[str, Any]]
         yield path, {path: data["files"][path]}
 
 
-def _file_digest(path: Path) -> str:
+def file_digest(path: Path) -> str:
+    """Return a digest of the content of a file; raise InputError if it cannot be read."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     except OSError as error:
