@@ -24,7 +24,7 @@ from graphcl.datasets.groups import with_groups
 from graphcl.datasets.invalid import NoGraphLeftError, kept_rows
 from graphcl.datasets.molecules.table import is_molecules, is_smiles
 from graphcl.datasets.pair_file import with_pairs
-from graphcl.errors import InputError, InputTypeError
+from graphcl.errors import InputError, InputTypeError, warn
 from graphcl.experiment.build import describe, pick_device, try_settings, warn_of_columns
 from graphcl.experiment.encoder_input import load_for
 from graphcl.experiment.seed import run_seed
@@ -259,6 +259,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             with one_thread():
                 dataset = load_for(description, X, **self._molecules())
         except NoGraphLeftError as error:
+            warn(str(error))
             if model.sparse:
                 return SparseRows.empty(len(error.invalid))
             return np.full((len(error.invalid), model.width), np.nan, dtype=np.float32)

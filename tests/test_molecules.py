@@ -40,11 +40,11 @@ def test_a_run_scores_classical_rows_on_the_split_and_its_encoder_embeds(folder,
     printed = capsys.readouterr().out
     assert "ECFP4 fingerprints" in printed
     assert f"invalid rows: 1, in {out / 'invalid.csv'}" in printed
-    assert (out / "invalid.csv").read_text() == "id,line,smiles\n50,52,C((\n"
+    assert (out / "invalid.csv").read_text() == "row,line,smiles,id,reason\n50,52,C((,50,no valid molecule\n"
 
     arrays = folder / "h.npz"
     assert main(["embed", str(out), "--dataset", file, "--out", str(arrays)]) == 0
-    assert (folder / "h.invalid.csv").read_text() == (out / "invalid.csv").read_text()
+    assert (folder / "h.npz.invalid.csv").read_text() == (out / "invalid.csv").read_text()
     kept = np.load(arrays)
     assert (kept["h"].shape, kept["id"].tolist()) == ((50, 8), list(range(50)))
 

@@ -20,6 +20,7 @@ from graphcl.config.files import parse_value
 from graphcl.config.nested import set_value
 from graphcl.config.recipes import read_config
 from graphcl.config.resolve import to_yaml
+from graphcl.datasets.settings import split_columns
 from graphcl.errors import InputError
 from graphcl.registry import import_files
 from graphcl.version import __version__
@@ -193,8 +194,9 @@ class Command(Generic[S]):
 def read_value(model: type[BaseModel], key: str, given: list[str]) -> Any:
     """Convert the values given for the option `key`, such as `lr` or `loss.mu`, to the type of the setting.
 
-    In a list of names, commas and blanks separate names; in other lists, every value is one element. A string setting
-    is not converted, so `--dataset 123` gives "123". An option without a value gives True.
+    In a list of names, commas and blanks separate names, in a list of columns only commas; in other lists, every value
+    is one element. A string setting is not converted, so `--dataset 123` gives "123". An option without a value gives
+    True.
 
     Raises:
         InputError: the number of values is wrong.
@@ -207,6 +209,8 @@ def read_value(model: type[BaseModel], key: str, given: list[str]) -> Any:
         whole = parse_value(text)
         if isinstance(whole, list):
             return whole
+        if any(getattr(rule, "func", None) is split_columns for rule in model.model_fields[key].metadata):
+            return split_columns(",".join(given))
         element = _base(get_args(kind)[0])
         names = element is str or get_origin(element) is Literal
         return re.findall(r"[^\s,]+", text) if names else [parse_value(each) for each in given]

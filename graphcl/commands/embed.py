@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 class Embed(Workers, Hardware, Place, Table, Imports):
     """Embed graphs with a trained encoder. Labels are not needed; node features are built as in its training.
-    The id of a graph is its own `id`, a number or a string, if every graph has one; else its index in the data set.
+    The id of a graph is its own `id`, a number or a string, or that of its row in a table of molecules; if they have
+    none, its index in the data set.
     """
 
     encoder: EncoderFile
@@ -84,7 +85,7 @@ def embed(settings: Embed) -> str:
         optional("pyarrow", ".parquet files, unlike .npz, need pyarrow", "parquet")
     with claimed(out):
         opened = open_inputs(settings)
-        dataset, names = opened.dataset, out.with_suffix(".invalid.csv")
+        dataset, names = opened.dataset, out.with_name(f"{out.name}.invalid.csv")
         remove_partial(names.parent, names.name)
         # a killed process may have written the same list
         if dataset.invalid and not (names.is_file() and names.read_bytes() == invalid_csv(dataset.invalid).encode()):
@@ -92,6 +93,8 @@ def embed(settings: Embed) -> str:
         blocks, writers = opened.blocks(), SPARSE_WRITERS if opened.model.sparse else WRITERS
         if suffix not in writers:
             raise InputError(f"`out` must end in .npz or .parquet for sparse rows, got {settings.out!r}.")
+        if not dataset.invalid and settings.force:  # the list of another data set
+            names.unlink(missing_ok=True)
         status = write_invalid(dataset.invalid, names)
         write_whole(out, lambda file: writers[suffix](file, blocks, dataset.num_rows, opened.width))
     return f"{opened} in {out}{status}"

@@ -15,11 +15,15 @@ from graphcl.system.files import write_text
 
 
 class InvalidRow(NamedTuple):
-    """A row of a table that holds no valid molecule: its index, its line in the file (else None), and its text."""
+    """A row of a table that was left out: its index, its line in the file (else None), the text of its molecule, its
+    id, and what is wrong.
+    """
 
-    id: int
+    row: int
     line: int | None
     smiles: str
+    id: int | str | None = None
+    reason: str = "no valid molecule"
 
 
 class InvalidGraph(NamedTuple):

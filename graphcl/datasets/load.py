@@ -17,6 +17,7 @@ from graphcl.datasets.own import hint, warn_of_one_way_edges
 from graphcl.datasets.preparation import prepare
 from graphcl.datasets.settings import Attributes, Loading, SplitTable, loading
 from graphcl.datasets.sources import Graphs, Request, Source, as_path
+from graphcl.datasets.texts import warn_of_equal_ids
 from graphcl.errors import InputError, InputTypeError, reason, warn
 from graphcl.registry import datasets, sources
 
@@ -77,17 +78,19 @@ def load_dataset(
         edge_attrs: attributes of networkx edges that become `edge_attr`, or "all"; default: the attribute `edge_attr`.
         edge_weight: attribute of networkx edges that becomes `edge_weight`; default: the attribute `edge_weight`.
         smiles: column of the SMILES; default: `smiles`, in any case. Only for molecules, like the arguments below.
+        id: column of the ids, whole numbers or strings; default: `id`, in any case, else the rows are numbered from 0.
         target: columns of the targets, one name or several; an empty cell is a missing target.
-        invalid: "skip" leaves out rows without a valid molecule, and graphs without nodes, with a NaN or infinite
-            feature or with an edge to a missing node; a warning counts them, and the attribute `invalid` lists them.
-            "stop" raises InputError. Default: skip such rows, stop at such graphs.
+        invalid: "skip" leaves out rows without a valid molecule or with a target that is not a number, and graphs
+            without nodes, with a NaN or infinite feature or with an edge to a missing node; a warning counts them, and
+            the attribute `invalid` lists them. "stop" raises InputError. Default: skip rows without a valid molecule,
+            stop at others.
         standardise: whether to reduce each molecule to its largest fragment, neutralised (RDKit's rdMolStandardize).
         split: "random", "stratified" or "scaffold" for a benchmark on the targets, with a seed if wanted, such as
             "scaffold-1"; default: none, see `graphcl.datasets.molecules.split`.
         metric: score of the split: "rocauc", "ap", "acc", "rmse", "mae" or "r2"; default: rocauc for targets of 0 and
             1, acc for texts, else rmse.
         group: column of the groups, the `group` of each graph; an empty cell means no group.
-        **settings: the last twelve, keywords defined in `graphcl.datasets.settings`.
+        **settings: the last thirteen, keywords defined in `graphcl.datasets.settings`.
 
     Returns:
         The data set; every graph has `x`, in torch's default floating type (molecules: category indices).
@@ -115,6 +118,8 @@ def load_dataset(
     if isinstance(source, str) and source in datasets:
         dataset = copy.copy(dataset)
         dataset.name = source
+    if dataset is not source:
+        warn_of_equal_ids(dataset)
     return dataset
 
 

@@ -24,6 +24,15 @@ Names = Annotated[list[str], BeforeValidator(split_names)]
 """A list of names; a string is split at commas and blanks."""
 
 
+def split_columns(value: Any) -> Any:
+    """Return a string split at commas; other values are returned unchanged."""
+    return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+
+
+Columns = Annotated[list[str], BeforeValidator(split_columns)]
+"""Names of columns, which may hold blanks; a string is split at commas."""
+
+
 class Features(Settings):
     """Node features of a data set."""
 
@@ -62,12 +71,14 @@ class Table(Attributes):
 
     smiles: Annotated[str | None, Field(title="COLUMN")] = None
     """column of the SMILES in a table; default: smiles"""
-    target: Annotated[Names, Field(title="COLUMN ...")] = []  # noqa: RUF012, pydantic copies it
-    """columns of the targets in a table of molecules"""
+    id: Annotated[str | None, Field(title="COLUMN")] = None
+    """column of the ids in a table of molecules; default: id, else the rows are numbered from 0"""
+    target: Annotated[Columns, Field(title="COLUMN ...")] = []  # noqa: RUF012, pydantic copies it
+    """columns of the targets in a table of molecules, separated by commas"""
     group: Annotated[str | None, Field(title="COLUMN")] = None
     """column of the groups in a table of molecules; molecules of the same group are positives"""
     invalid: Annotated[Literal["skip", "stop"] | None, Field(title="ACTION")] = None
-    """on an invalid molecule or graph: skip it with a warning, or stop; default: skip molecules, stop at graphs"""
+    """on an invalid molecule, cell of a target or graph: skip its row, or stop; default: skip only molecules"""
     standardise: bool = False
     """reduce each molecule to its largest fragment, neutralised"""
 

@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 from torch_geometric.data import Data
 
-from graphcl.errors import InputError, one_line
+from graphcl.errors import InputError, one_line, warn
+
+_MOST_IDS = 2**24
+"""Larger data sets are not searched for equal ids."""
+
+
+def warn_of_equal_ids(dataset: Any) -> None:
+    """Warn if several graphs of a `GraphDataset` have one id."""
+    ids = dataset.ids if "id" in dataset._data else np.empty(0, np.int64)
+    if len(ids) > _MOST_IDS or (ids.dtype != object and bool((np.diff(ids) > 0).all())):
+        return
+    values, counts = np.unique(ids, return_counts=True)
+    if (several := np.flatnonzero(counts > 1)).size:
+        shown = f"{one_line(repr(values.tolist()[several[0]]), 60)} ({counts[several[0]]} graphs)"
+        found = f"{len(several)} ids belong to several graphs, such as {shown}"
+        warn(f"{dataset.name}: {found}; no table can be joined by them")
 
 
 def check_texts(data: Data, what: str) -> None:

@@ -84,7 +84,7 @@ def test_rows_stay_in_place(tmp_path, capsys):
     assert f"invalid graphs: 4, in {run}/invalid.csv" in capsys.readouterr().out
     assert (run / "invalid.csv").read_text().splitlines()[4] == "7,graph 7,has no nodes"
     assert main(["embed", str(run), *words, "--out", str(tmp_path / "h.npz")]) == 0
-    assert (tmp_path / "h.invalid.csv").read_text() == (run / "invalid.csv").read_text()
+    assert (tmp_path / "h.npz.invalid.csv").read_text() == (run / "invalid.csv").read_text()
     kept = np.load(tmp_path / "h.npz")
     for stored in (kept, np.load(run / "embeddings.npz")):
         assert decode(stored["id.text"], stored["id.slices"]) == [f"graph {row}" for row in KEPT]

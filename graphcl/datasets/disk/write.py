@@ -32,6 +32,7 @@ from graphcl.datasets.molecules.table import is_molecules, read_table
 from graphcl.datasets.settings import Loading, Table, loading
 from graphcl.datasets.sources import as_path
 from graphcl.datasets.store import not_resident
+from graphcl.datasets.texts import warn_of_equal_ids
 from graphcl.errors import InputError, one_line, reason
 from graphcl.graphs.compact import ROWS, Compact, Layout, layout_of
 from graphcl.system.arrays import encode, write_array
@@ -66,7 +67,7 @@ def write_on_disk(
             need all graphs at once.
         name: name of the data set; default: the name that `load_dataset` gives it.
         executor: processes that parse a table of molecules. After a kill, the next call parses the rest only.
-        **settings: `tu_features`, `categories`, `smiles`, `target`, `group`, `invalid` and `standardise`, see
+        **settings: `tu_features`, `categories`, `smiles`, `id`, `target`, `group`, `invalid` and `standardise`, see
             `load_dataset`. Molecules are parsed and written in chunks; the SMILES themselves are not kept.
             `invalid.csv` in the folder lists invalid rows or graphs.
 
@@ -80,11 +81,10 @@ def write_on_disk(
     source, path = as_path(source), Path(os.path.abspath(os.path.expanduser(folder)))
     if os.path.lexists(path):
         raise InputError(f"{str(path)!r} exists already and is never overwritten; give another folder.")
-    parts = path.parent / f".{path.name}-parts"
+    parts, invalid = path.parent / f".{path.name}-parts", list[Any]()
     shards: Iterator[GraphDataset]
-    invalid: list[Any] = []
     if is_molecules(source, given.smiles) and features in ("auto", "labels"):
-        table = read_table(source, given.smiles, given.target, given.group)
+        table = read_table(source, given)
         parser = Parser(table, given, None if executor is None else partial(parse_by, executor, parts))
         name, shards, invalid = name or table.name, molecule_pieces(parser), parser.invalid
     elif executor is not None:
@@ -113,7 +113,9 @@ def write_on_disk(
             line = f"parsed molecules are kept in {parts}; the same command parses the rest"
             raise type(interrupt)(line) from None
         raise
-    return open_on_disk(path)
+    packed = open_on_disk(path)
+    warn_of_equal_ids(packed)
+    return packed
 
 
 class _Writer:

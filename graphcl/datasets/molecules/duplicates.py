@@ -1,4 +1,4 @@
-"""Count rows that repeat a molecule."""
+"""Find rows that repeat a molecule."""
 
 from __future__ import annotations
 
@@ -15,19 +15,22 @@ DEPTH = 3
 """Radius in bonds of the atoms' surroundings that keys compare."""
 
 
-def count_duplicates(graphs: Graphs, smiles: Sequence[str]) -> int:
-    """Return the number of molecules whose canonical SMILES an earlier molecule has.
+def duplicates(graphs: Graphs, smiles: Sequence[str]) -> list[tuple[int, int]]:
+    """Return each molecule whose canonical SMILES an earlier molecule has, and the first such molecule.
 
     Canonical SMILES are computed only of molecules that share their `keys` with another, as they are slow.
     """
     _, inverse, counts = np.unique(keys(graphs).numpy(), return_inverse=True, return_counts=True)
     chem = import_rdkit("Chem")
     with import_rdkit("rdBase").BlockLogs():
-        texts = [smiles[i] for i in np.flatnonzero(counts[inverse] > 1).tolist()]
-        molecules = zip(map(chem.MolFromSmiles, texts), texts, strict=True)
-        # RDKit cannot read every SMILES that it writes of a molecule
-        alike = [text if molecule is None else chem.MolToSmiles(molecule) for molecule, text in molecules]
-    return len(alike) - len(set(alike))
+        first, repeats = dict[str, int](), list[tuple[int, int]]()
+        for row in np.flatnonzero(counts[inverse] > 1).tolist():
+            molecule = chem.MolFromSmiles(smiles[row])
+            # RDKit cannot read every SMILES that it writes of a molecule
+            text = smiles[row] if molecule is None else chem.MolToSmiles(molecule)
+            if (earlier := first.setdefault(text, row)) != row:
+                repeats.append((row, earlier))
+    return repeats
 
 
 def keys(graphs: Graphs) -> Tensor:

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from graphcl.datasets.dataset import Benchmark, GraphDataset, is_whole
-from graphcl.datasets.invalid import InvalidRow, NoGraphLeftError
-from graphcl.datasets.molecules.duplicates import count_duplicates
+from graphcl.datasets.invalid import InvalidRow, NoGraphLeftError, kept_rows
+from graphcl.datasets.molecules.duplicates import duplicates
 from graphcl.datasets.molecules.graphs import Graphs, concatenate, molecule_graphs
 from graphcl.datasets.molecules.split import split_molecules
 from graphcl.datasets.molecules.table import REACTION, Table, read_table, where
@@ -31,23 +31,28 @@ _UNLIKE = 10.0
 """Ratio of the deviations of two targets from which the mean of their errors says little about one of them."""
 HYDROGEN_ISOTOPE = re.compile(r"\[\d+H").search
 """Function that finds deuterium and tritium in a SMILES, which RDKit's parser does not remove."""
+_METALS = {13, *range(21, 32), *range(39, 51), *range(57, 84), *range(89, 113)}
+"""Atomic numbers of metals but those of groups 1 and 2."""
 
 
 def load_molecules(source: Any, settings: SplitTable) -> tuple[Parser, Graphs, Benchmark | None]:
     """Return the parser and the graphs of a table of molecules and, with `split`, its benchmark.
 
     Each graph has `x`, `edge_index` and `edge_attr` (see `graphcl.datasets.molecules.graphs`), `smiles`, `id` and, if
-    the table has them, `y` and `group`. The `id` is the index of the row in the table, including invalid rows.
+    the table has them, `y` and `group`. Without a column of ids, the `id` is the index of the row in the table,
+    including invalid rows.
 
     Raises:
         InputError: the table cannot be used, or no row holds a molecule.
     """
-    table = read_table(source, settings.smiles, settings.target, settings.group)
+    table = read_table(source, settings)
     split, metric = settings.split, settings.metric
     parser = Parser(table, settings)
     data, slices = concatenate(list(parser))
     if not isinstance(source, list | tuple):
-        _print_counts(parser, count_duplicates((data, slices), data.smiles))
+        repeats = duplicates((data, slices), data.smiles)
+        _print_counts(parser, len(repeats))
+        _warn_of_contradictions(table, repeats, kept_rows(len(data.smiles), parser.invalid))
     if split is None:
         if metric is not None:
             raise InputError(f"`metric` {metric} scores a split; pass `split` too, such as scaffold.")
@@ -88,7 +93,7 @@ def _warn_of_units(name: str, targets: Sequence[str], y: np.ndarray) -> None:
 
 def _print_counts(parser: Parser, duplicates: int = 0) -> None:
     """Print how many molecules repeat another or were standardised, and how many targets are missing, if any."""
-    table, invalid = parser.table, [row.id for row in parser.invalid]
+    table, invalid = parser.table, [fault.row for fault in parser.invalid]
     of = f"of {len(table.molecules) - len(invalid)} molecules"
     counts = [(duplicates, f"{of} repeat an earlier one"), (parser.changed, f"{of} changed by `standardise`")]
     if table.y is not None:
@@ -96,6 +101,28 @@ def _print_counts(parser: Parser, duplicates: int = 0) -> None:
         counts.append((int(np.isnan(y).sum()), f"of {y.size} targets missing"))
     if found := [f"{count} {of}" for count, of in counts if count]:
         print(f"graphcl: {table.name}: {', '.join(found)}", file=sys.stderr)
+
+
+def _warn_of_contradictions(table: Table, repeats: Sequence[tuple[int, int]], rows: np.ndarray) -> None:
+    """Warn if a molecule that occurs several times has different targets; `rows` are the graphs' rows of the table.
+
+    `repeats` are pairs of graphs of the same molecule.
+    """
+    if table.y is None or not repeats:
+        return
+    one, other = (rows[list(graphs)] for graphs in zip(*repeats, strict=True))
+    y = table.y.numpy()
+    differ = (y[one] != y[other]) & ~np.isnan(y[one] + y[other])
+    if (pairs := np.flatnonzero(differ.any(axis=1))).size:
+        first, then = int(other[pairs[0]]), int(one[pairs[0]])
+        task = int(differ[pairs[0]].argmax())
+        values = "" if table.classes else f", {y[first, task]:g} and {y[then, task]:g}"
+        text = one_line(repr(table.molecules[first]), 60)
+        found = f"{text} in {where(table.lines, first)} and {where(table.lines, then)}{values}"
+        warn(
+            f"{table.name}: {len(pairs)} of {len(repeats)} rows that repeat a molecule have another `target` than its "
+            f"first row: `{table.targets[task]}` of {found}"
+        )
 
 
 def molecule_pieces(parser: Parser) -> Iterator[GraphDataset]:
@@ -121,7 +148,8 @@ class Chunk(NamedTuple):
 class Parsed(NamedTuple):
     """The graphs of the valid rows of a chunk, with their numbers and SMILES; `changed` counts `standardise`d ones.
 
-    `invalid` holds the number and the text of each other row.
+    `invalid` holds the number and the text of each other row, `metals` the number of each row of which `standardise`
+    left out a metal, and the metals.
     """
 
     graphs: Graphs
@@ -129,6 +157,7 @@ class Parsed(NamedTuple):
     smiles: list[str]
     invalid: list[tuple[int, str]]
     changed: int
+    metals: Sequence[tuple[int, str]] = ()
 
 
 def parse(chunk: Chunk) -> Parsed:
@@ -136,12 +165,15 @@ def parse(chunk: Chunk) -> Parsed:
     chem, base = import_rdkit("Chem"), import_rdkit("rdBase")
     change = _standardiser(chem) if chunk.standardise else None
     rows, smiles, invalid, changes = list[int](), list[str](), list[tuple[int, str]](), list[int]()
+    metals = list[tuple[int, str]]()
 
     def molecules() -> Iterator[tuple[Any, str]]:
         for row, given in enumerate(chunk.molecules, chunk.start):
             molecule, text = _molecule(given, chem), given if isinstance(given, str) else None
             if molecule is not None and change is not None and (changed := change(molecule)) is not None:
                 changes.append(row)
+                if lost := " ".join(sorted(_metals(molecule) - _metals(changed))):
+                    metals.append((row, lost))
                 molecule, text = changed, chem.MolToSmiles(changed)
             if molecule is None:
                 invalid.append((row, repr(given) if text is None else text))
@@ -152,15 +184,16 @@ def parse(chunk: Chunk) -> Parsed:
 
     with base.BlockLogs():  # RDKit would print each problem on stderr
         graphs = molecule_graphs(molecules())
-    return Parsed(graphs, rows, smiles, invalid, len(changes))
+    return Parsed(graphs, rows, smiles, invalid, len(changes), metals)
 
 
 class Parser:
     """Iterable over the graphs of a table, in chunks of `CHUNK` rows; `parse_all` may parse them elsewhere, in order.
 
     Attributes:
-        invalid: the rows without a valid molecule so far.
+        invalid: the rows that were left out so far.
         changed: number of molecules that `standardise` changed so far.
+        metals: rows of which `standardise` left out a metal so far, and the metals.
 
     Raises:
         InputError: no row holds a valid molecule, or one does not and `invalid` is "stop".
@@ -172,18 +205,27 @@ class Parser:
         self.table, self._settings, self._parse_all = table, settings, parse_all
         self.invalid: list[InvalidRow] = []
         self.changed = 0
+        self.metals: list[tuple[int, str]] = []
 
     def __iter__(self) -> Iterator[Graphs]:
         table, rules = self.table, self._settings
         starts = range(0, len(table.molecules), CHUNK)
         parsed: Iterable[Parsed]
-        chunks = (Chunk(each, table.molecules[each : each + CHUNK], rules.standardise) for each in starts)
+        molecules = list(table.molecules)
+        for row in table.refused:
+            molecules[row] = None
+        chunks = (Chunk(start, molecules[start : start + CHUNK], rules.standardise) for start in starts)
         parsed = map(parse, chunks) if self._parse_all is None else self._parse_all(list(chunks))
         with progress("molecules", len(table.molecules)) as update:
             for chunk in parsed:
                 for row, text in chunk.invalid:
-                    self.invalid.append(InvalidRow(row, table.lines[row] if table.lines else None, text))
+                    line = table.lines[row] if table.lines else None
+                    fault = InvalidRow(row, line, text, table.id(row))
+                    if row in table.refused:
+                        fault = fault._replace(smiles=str(table.molecules[row]), reason=table.refused[row])
+                    self.invalid.append(fault)
                 self.changed += chunk.changed
+                self.metals += chunk.metals
                 if self.invalid and rules.invalid == "stop":
                     raise InputError(f'{self._found()}; correct the rows, or set `invalid` to "skip".')
                 update(len(chunk.rows) + len(chunk.invalid))
@@ -193,27 +235,45 @@ class Parser:
             raise NoGraphLeftError(self._found(), self.invalid)
         if self.invalid:
             warn(f"{self._found()}; skipped.")
+        if self.metals:
+            row, lost = self.metals[0]
+            shown = f"{lost} of {where(table.lines, row)} {one_line(repr(table.molecules[row]), 60)}"
+            warn(
+                f"{table.name}: `standardise` kept the largest fragment of {len(self.metals)} molecules and left out a "
+                f"metal, such as {shown}; leave it out for metal complexes"
+            )
 
     def _with_columns(self, chunk: Parsed) -> Graphs:
         """Return the graphs of rows with the attributes `smiles`, `id` and, if the table has them, `y` and `group`."""
         data, slices = chunk.graphs
-        table, data.smiles, data.id = self.table, chunk.smiles, torch.tensor(chunk.rows)
+        table, data.smiles, rows = self.table, chunk.smiles, torch.tensor(chunk.rows)
+        data.id = rows if table.ids is None else [table.ids[row] for row in chunk.rows]
+        if isinstance(table.ids, Tensor):
+            data.id = table.ids[rows]
         if table.y is not None:
-            y = table.y[data.id]
+            y = table.y[rows]
             data.y = y.flatten().long() if _is_classes(table.y) else y.float()
         if table.groups is not None:
-            data.group = table.groups[data.id]
+            data.group = table.groups[rows]
         slices |= dict.fromkeys(set(data.keys()) - slices.keys(), torch.arange(len(chunk.rows) + 1))
         return data, slices
 
     def _found(self) -> str:
         """Return a message on the invalid rows: their number, and the line and text of the first three."""
-        table, found = self.table, self.invalid
-        shown = [f"{where(table.lines, row.id)} {one_line(repr(table.molecules[row.id]), 60)}" for row in found[:3]]
-        count = f"{len(found)} of {len(table.molecules)} rows hold no valid molecule of at most {MAX_ATOMS} atoms"
-        reactions = any(REACTION(row.smiles) for row in found)
+        table, messages = self.table, list[str]()
+        for refused, rule in (
+            (False, f"rows hold no valid molecule of at most {MAX_ATOMS} atoms"),
+            (True, "rows have an invalid target"),
+        ):
+            rows = [fault.row for fault in self.invalid if (fault.row in table.refused) == refused]
+            texts = (table.refused[row] if refused else one_line(repr(table.molecules[row]), 60) for row in rows)
+            shown = [f"{where(table.lines, row)} {text}" for row, text in zip(rows[:3], texts, strict=False)]
+            if rows:
+                count = f"{len(rows)} of {len(table.molecules)} {rule}"
+                messages.append(f"{count}: {', '.join(shown)}{', ...' * (len(rows) > 3)}")
+        reactions = any(REACTION(row.smiles) for row in self.invalid if row.row not in table.refused)
         advice = "; A>>B is a reaction: give its reactants or its products as the column of SMILES" * reactions
-        return f"{table.name}: {count}: {', '.join(shown)}{', ...' * (len(found) > 3)}{advice}"
+        return f"{table.name}: {'; '.join(messages)}{advice}"
 
 
 def _molecule(given: Any, chem: Any) -> Any:
@@ -251,6 +311,11 @@ def _standardiser(chem: Any) -> Callable[[Any], Any]:
 
 def _charges(molecule: Any) -> list[int]:
     return [atom.GetFormalCharge() for atom in molecule.GetAtoms()]
+
+
+def _metals(molecule: Any) -> set[str]:
+    """Return the metals of a molecule but those of groups 1 and 2, the usual ions of a salt."""
+    return {atom.GetSymbol() for atom in molecule.GetAtoms() if atom.GetAtomicNum() in _METALS}
 
 
 def _is_classes(y: Tensor) -> bool:

@@ -6,8 +6,9 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,15 +17,19 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphcl.datasets.groups import GroupNumbers
-from graphcl.datasets.molecules.columns import TEXT, ending, find, frame, read_frame, read_text, series
+from graphcl.datasets.molecules.columns import TEXT, Column, ending, find, frame, read_frame, read_text, series
 from graphcl.datasets.names import dataset_names
-from graphcl.errors import InputError, one_line
+from graphcl.datasets.settings import Table as Rules
+from graphcl.errors import InputError, one_line, warn
 from graphcl.system.optional import import_rdkit
 
 MISSING = ("", "nan", "na", "n/a", "#n/a", "<na>", "nat", "none", "null")
 """Cells without a target, in lower case."""
 REACTION = re.compile(r"(?<!-)>.*>").search
 """Function that finds the arrows of a reaction, A>>B or A>C>B, in a SMILES; -> is a dative bond."""
+DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+").fullmatch
+WHOLE = re.compile(r"0|-?[1-9]\d{0,18}").fullmatch
+"""Function that tells whether an id is a whole number; 007 is a string, as it would be 7."""
 
 
 class Table(NamedTuple):
@@ -37,6 +42,9 @@ class Table(NamedTuple):
         y: targets `[rows, tasks]` in float64, NaN where missing; None without targets.
         classes: the different texts, in order, if the only target is one of texts; `y` then holds their indices.
         groups: number of each row's group `[rows]`, -1 where the cell is empty; None without groups.
+        ids: id of each row, whole numbers or strings; None if the rows are numbered.
+        refused: row -> what is wrong with its targets.
+        targets: names of the columns of the targets.
     """
 
     name: str
@@ -45,6 +53,13 @@ class Table(NamedTuple):
     y: Tensor | None = None
     classes: Sequence[str] = ()
     groups: Tensor | None = None
+    ids: Tensor | list[str] | None = None
+    refused: Mapping[int, str] = MappingProxyType({})
+    targets: Sequence[str] = ()
+
+    def id(self, row: int) -> int | str:
+        """Return the id of a row."""
+        return row if self.ids is None else self.ids[row] if isinstance(self.ids, list) else int(self.ids[row])
 
 
 def is_molecules(source: object, smiles: str | None = None) -> bool:
@@ -83,57 +98,62 @@ def _is_rdkit(each: object) -> bool:
     return type(each).__module__.startswith("rdkit.")
 
 
-def read_table(source: Any, smiles: str | None = None, target: Sequence[str] = (), group: str | None = None) -> Table:
-    """Return the molecules, targets and groups of a source for which `is_molecules` is true.
+def read_table(source: Any, rules: Rules) -> Table:
+    """Return the molecules, ids, targets and groups of a source for which `is_molecules` is true.
 
     Args:
         source: a file, a frame of pandas, polars or pyarrow, a Series or list of SMILES, of RDKit molecules or of
             `Data`, or one molecule. A row of a text file is one line. The delimiter of a .csv file is the one of comma,
             semicolon and tab with which the header has the wanted columns. A `.smi` file has no header; each line
-            begins with a SMILES that ends at the first blank.
-        smiles: column of the SMILES; default: `smiles`, in any case.
-        target: columns of the targets.
-        group: column of the groups; different texts are different groups.
+            begins with a SMILES that ends at the first blank, and the rest up to a tab is its name, the id.
+        rules: the names of the columns, and whether to skip rows with an invalid target. Different texts in the column
+            of the groups are different groups.
 
     Raises:
         InputError: the file cannot be read, is empty or too large; a row has an unclosed quote or too many cells; a
             column is not found or occurs twice, or mixes numbers and texts; a text is not Unicode; or float32 cannot
             hold a number.
     """
-    wanted = [*target, *([] if group is None else [group])]
-    name, columns, lines = _columns(source, smiles, wanted)
-    if wanted and len(columns) == 1:
-        setting = "target" if target else "group"
-        raise InputError(f"`{setting}` {wanted[0]!r} names a column, but a list has none; give a DataFrame.")
-    if not len(columns[0]):
+    name, columns, lines = _columns(source, rules)
+    smiles = columns[0].cells
+    if not len(smiles):
         raise InputError(f"{name} holds no molecule.")
-    check_text([name, *wanted], "the name")
+    check_text([name, *(column.name for column in columns)], "the name")
     for column in columns:
-        check_text(column, lines)
-    groups = None if group is None else GroupNumbers()([_text(each) for each in columns.pop()], name)
-    return Table(name, list(columns[0]), lines, *_targets(columns[1:], target, lines), groups)
+        check_text(column.cells, lines)
+    targets = [column for column in columns if column.role == "target"]
+    cells = {column.role: column.cells for column in columns}
+    groups = None if "group" not in cells else GroupNumbers()([_text(cell) for cell in cells["group"]], name)
+    ids = None if "id" not in cells else _ids(cells["id"], lines, name)
+    y, classes, refused = _targets(targets, lines, rules.invalid == "skip")
+    return Table(name, list(smiles), lines, y, classes, groups, ids, refused, [column.name for column in targets])
 
 
-def _columns(source: Any, smiles: str | None, wanted: Sequence[str]) -> tuple[str, list[Sequence[Any]], list[int]]:
-    """Return the name of a table, its SMILES and wanted columns, and the line of each row in a text file."""
+def _columns(source: Any, rules: Rules) -> tuple[str, list[Column], list[int]]:
+    """Return the name of a table, its wanted columns, the SMILES first, and the line of each row in a text file."""
     name, what = "own", "the table"
     if isinstance(source, str | os.PathLike):
         path = Path(os.path.expanduser(source))
         name, what = path.name[: -len(ending(path))], str(path)
         if ending(path) in TEXT:
-            columns, lines = read_text(path, smiles, wanted)
-            return name, [*columns], lines
+            return name, *read_text(path, rules)
         source = read_frame(path)
     if (table := frame(source)) is not None:
         names, column = table
-        return name, [column(place) for place in find(names, smiles, wanted, what)], []
-    if _is_rdkit(source):
-        return name, [[source]], []
-    source = series(source) or source
+        return name, [Column(role, key, column(place)) for role, key, place in find(names, rules, what)], []
+    source = [source] if _is_rdkit(source) else series(source) or source
+    named = [("target", key) for key in rules.target]
+    named += [(role, key) for role, key in (("group", rules.group), ("id", rules.id)) if key]
     if len(source) and isinstance(source[0], Data):
         name = getattr(source, "name", "own")
-        return name, [[_cell(graph, key, row) for row, graph in enumerate(source)] for key in (smiles, *wanted)], []
-    return name, [source], []
+        if rules.id is None and all(graph.get("id") is not None for graph in source):
+            named.append(("id", "id"))
+        named.insert(0, ("smiles", str(rules.smiles)))
+        cells = ([_cell(graph, key, row) for row, graph in enumerate(source)] for _, key in named)
+        return name, [Column(*column, values) for column, values in zip(named, cells, strict=True)], []
+    if named:
+        raise InputError(f"`{named[0][0]}` {named[0][1]!r} names a column, but a list has none; give a DataFrame.")
+    return name, [Column("smiles", "smiles", source)], []
 
 
 def check_text(texts: Iterable[Any], lines: Sequence[int] | str = ()) -> None:
@@ -168,17 +188,45 @@ def _cell(graph: object, key: Any, number: int) -> Any:
     return value.item() if isinstance(value, Tensor) else value
 
 
+def _ids(cells: Sequence[Any], lines: Sequence[int], what: str) -> Tensor | list[str] | None:
+    """Return ids as whole numbers if all are written as such, else as strings; None if all cells are empty.
+
+    A missing id becomes "row N", which is the id of no other row.
+    """
+    texts = [cell.strip() if isinstance(cell, str) else _text(_whole(cell)) or "" for cell in cells]
+    missing = [row for row, text in enumerate(texts) if not text]
+    if len(missing) == len(texts):
+        return None
+    if missing:
+        first = where(lines, missing[0])
+        warn(f"{what}: {len(missing)} of {len(texts)} rows have no id, the first is {first}; theirs become 'row N'")
+    for row in missing:
+        texts[row] = f"row {row}"
+    if all(map(WHOLE, texts)) and all(-(2**63) <= int(text) < 2**63 for text in texts):
+        return torch.tensor(list(map(int, texts)))
+    return texts
+
+
+def _whole(cell: Any) -> Any:
+    """Return a whole float, as of a column of numbers with gaps, as an integer; other cells unchanged."""
+    return int(cell) if isinstance(cell, float) and cell.is_integer() else cell
+
+
 def _targets(
-    columns: Sequence[Sequence[Any]], names: Sequence[str], lines: Sequence[int]
-) -> tuple[Tensor | None, Sequence[str]]:
-    """Return the targets `[rows, tasks]` in float64, or None, and the classes of the only target if it holds texts."""
-    found, classes = [], list[str]()
-    for name, column in zip(names, columns, strict=True):
+    columns: Sequence[Column], lines: Sequence[int], skip: bool
+) -> tuple[Tensor | None, Sequence[str], dict[int, str]]:
+    """Return the targets `[rows, tasks]` in float64, or None, and the classes of the only target if it holds texts.
+
+    The third result has the rows with cells that are not numbers of float32, and these cells; without `skip`, they
+    raise InputError.
+    """
+    values_of, classes, refused, faults = [], list[str](), dict[int, str](), list[str]()
+    for _, name, column in columns:
         cells = ["" if each is None else str(each).strip() for each in column]
         known = [row for row, cell in enumerate(cells) if cell.lower() not in MISSING]
         parsed = {row: value for row in known if (value := _number(cells[row])) is not None}
         texts = bool(known) and not parsed
-        if texts and re.fullmatch(r"[+-]?\d+,\d+", cells[known[0]]):
+        if texts and DECIMAL_COMMA(cells[known[0]]):
             raise InputError(f"`target` {name!r} has decimal commas, as in {cells[known[0]]}; write decimal points.")
         if texts:
             classes = sorted({cells[row] for row in known})
@@ -193,11 +241,21 @@ def _targets(
         with np.errstate(over="ignore"):
             held = values.astype(np.float32)
         lost = np.isinf(held) | ((held == 0) != (values == 0))
-        for row in [row for row in known if row not in parsed][:1] or np.flatnonzero(lost)[:1]:
-            cell = f"{one_line(cells[row], 40)!r} in {where(lines, row)}"
-            raise InputError(f"`target` {name!r} needs numbers of float32, got {cell}; correct it, or leave it empty.")
-        found.append(values)
-    return (torch.from_numpy(np.stack(found, axis=1)) if found else None), classes
+        wrong = sorted({row for row in known if row not in parsed} | set(np.flatnonzero(lost).tolist()))
+        for row in wrong:
+            fault = f"{one_line(cells[row], 40)!r} in `{name}` is not a number of float32"
+            refused[row] = f"{refused[row]}; {fault}" if row in refused else fault
+        if wrong:
+            places = [f"{one_line(cells[row], 40)!r} in {where(lines, row)}" for row in wrong[:10]]
+            more = f", ... ({len(wrong)} cells)" if len(wrong) > len(places) else ""
+            faults.append(f"`target` {name!r} needs numbers of float32, got {', '.join(places)}{more}")
+            if any(DECIMAL_COMMA(cells[row]) for row in wrong):
+                faults[-1] += ", and decimals need a point"
+        values_of.append(values)
+    if faults and not skip:
+        advice = 'correct it, or leave it empty. `invalid` "skip" leaves such rows out.'
+        raise InputError(f"{'; '.join(faults)}; {advice}")
+    return (torch.from_numpy(np.stack(values_of, axis=1)) if values_of else None), classes, refused
 
 
 def _text(cell: Any) -> str | None:

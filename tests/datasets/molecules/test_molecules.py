@@ -127,7 +127,7 @@ def test_all_kinds_of_sources_give_the_same_graphs(tmp_path):
     assert not torch.equal(expected.x, torch.cat([graph.x for graph in graphs]))  # PyG's own coding
     assert torch.equal(load_dataset(graphs, smiles="smiles").x, expected.x)
     for source in (
-        table(tmp_path, "CCO ethanol\n\nc1ccccc1\n", "m.smi"),
+        table(tmp_path, "CCO\n\nc1ccccc1\n", "m.smi"),
         table(tmp_path, "n\tsmiles\n1\tCCO\n2\tc1ccccc1\n", "m.tsv"),
         str(table(tmp_path, gzip.compress(b"n\tSMILES\n1\tCCO\n2\tc1ccccc1\n"), "m.smi.TSV.GZ")),
         table(tmp_path, "\ufeff\r\nsmiles\r\nCCO\r\nc1ccccc1\r\n", "w.CSV"),
@@ -191,8 +191,8 @@ def test_invalid_rows_are_left_out_and_texts_are_classes(tmp_path, capfd):
     says = r"^m: 1 of 5 rows hold no valid molecule of .* atoms: line 4 'xx'; skipped\.$"
     with pytest.warns(UserWarning, match=says):
         found = load_dataset(table(tmp_path, ROWS.replace("kind", "a kind")), target="a kind")
-    assert (found.id.tolist(), found.y.tolist()) == ([0, 1, 3, 4], [1, 0, 0, 0])
-    assert found.invalid == [(2, 4, "xx")]
+    assert (found.id.tolist(), found.y.tolist()) == ([1, 2, 4, 5], [1, 0, 0, 0])
+    assert found.invalid == [(2, 4, "xx", 3, "no valid molecule")]
     assert capfd.readouterr().err == "graphcl: classes of a kind: 0 = no, 1 = yes\n"  # nothing from RDKit
 
 
