@@ -5,19 +5,21 @@ from __future__ import annotations
 import copy
 import csv
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.groups import with_groups
+from graphcl.datasets.molecules.columns import delimiter_of, ending, frame, read_frame
 from graphcl.datasets.relation import make_relation
-from graphcl.errors import InputError, reason
-from graphcl.system.files import check_regular
-from graphcl.system.optional import optional
+from graphcl.errors import InputError, one_line, reason
+from graphcl.system.files import check_regular, parse_json, read_json
 
 PairList = Sequence[Sequence[Any]] | Mapping[str, Sequence[Any]] | str | os.PathLike[str]
 """Pairs of ids, see `graphcl.datasets.relation.make_relation`, or the path of a table with these columns."""
+Row = tuple[str, dict[str, Any]]
+"""The place of a row in its file, such as "line 2", and its cells."""
 
 
 def with_pairs(dataset: GraphDataset, pairs: PairList, targets: GraphDataset | None = None) -> GraphDataset:
@@ -27,20 +29,26 @@ def with_pairs(dataset: GraphDataset, pairs: PairList, targets: GraphDataset | N
 
     Args:
         dataset: the queries.
-        pairs: pairs of ids: the attribute `id` of the graphs, else their index. Or the path of a table, `.csv`, `.tsv`
-            or `.parquet`, with the columns `query` and `target`, and if wanted `weight`, `negative`, `negative_2`, ...
+        pairs: pairs of ids: the attribute `id` of the graphs, else their index. Or a DataFrame, or the path of a table,
+            `.csv`, `.tsv`, `.jsonl`, `.json`, `.parquet` or `.xlsx`, with the columns `query` and `target`, and if
+            wanted `weight`, and `negative`, `negative_2`, ... or `label`.
         targets: data set of the targets; default: `dataset`.
 
     Raises:
         InputError: the table cannot be read, or see `make_relation`.
     """
-    what = "`pairs`"
+    what, places = "`pairs`", list[str]()
     ids = [each.ids.tolist() for each in (dataset, targets) if each is not None]
     if isinstance(pairs, str | os.PathLike):
-        what, pairs = str(pairs), read_pairs(Path(pairs).expanduser())
+        what = str(pairs)
+        pairs, places = read_pairs(Path(pairs).expanduser())
         ids = [list(map(str, each)) for each in ids]
+    elif (table := frame(pairs)) is not None:
+        names, column = table
+        gaps = ("nan", "<NA>", "NaT")
+        pairs = {name: [None if str(cell) in gaps else cell for cell in column(k)] for k, name in enumerate(names)}
     queries, *others = ids
-    relation = make_relation(pairs, queries, others[0] if others else None, what)
+    relation = make_relation(pairs, queries, others[0] if others else None, what, places)
     found = with_groups(dataset, relation.component[: len(dataset)])
     found.relation = relation
     if targets is not None:
@@ -48,24 +56,69 @@ def with_pairs(dataset: GraphDataset, pairs: PairList, targets: GraphDataset | N
     return found
 
 
-def read_pairs(path: Path) -> dict[str, list[str]]:
-    """Return the columns of a table of pairs as texts; an empty text is a missing value."""
+def read_pairs(path: Path) -> tuple[dict[str, list[str]], list[str]]:
+    """Return the columns of a table of pairs as texts, and the place of each row; an empty text is a missing value."""
     check_regular(path)
     try:
-        if path.suffix == ".parquet":
-            parquet: Any = optional("pyarrow.parquet", "a .parquet file needs pyarrow", "parquet")
-            columns = parquet.read_table(path).to_pydict()
-            return {key: ["" if each is None else str(each) for each in values] for key, values in columns.items()}
+        if ending(path) in (".parquet", ".xlsx"):
+            names, column = frame(read_frame(path)) or ([], list)
+            rows = enumerate(zip(*map(column, range(len(names))), strict=True))
+            return _columns(path, names, ((f"row {row}", dict(zip(names, cells, strict=True))) for row, cells in rows))
+        kind = path.suffix.lower()
+        if kind in (".jsonl", ".ndjson", ".json"):
+            objects = list(_objects(path, kind))
+            return _columns(path, [*dict.fromkeys(key for _, row in objects for key in row)], objects)
         with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ",", strict=True)
-            rows, names = list(reader), list(reader.fieldnames or [])
+            delimiter = "\t" if kind == ".tsv" else delimiter_of(file.readline(), {"query", "target"})
+            file.seek(0)
+            reader = csv.DictReader(file, delimiter=delimiter, strict=True, skipinitialspace=True)
+            return _columns(path, list(reader.fieldnames or []), _cells(path, reader))
     except (OSError, UnicodeError, csv.Error, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
         raise InputError(f"cannot read the pairs in {str(path)!r}: {reason(error)}.") from None
-    if not rows:
-        raise InputError(f"{path} lists no pair; write a header `query,target` and one pair per line.")
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise InputError(f"{path} has {names.count(twice[0])} columns {twice[0]!r}; keep one of them.")
-    for number, row in enumerate(rows):
+
+
+def _cells(path: Path, reader: csv.DictReader[str]) -> Iterator[Row]:
+    """Yield the rows of a text file."""
+    for row in reader:
         if None in row or None in row.values():
-            raise InputError(f"{path}: pair {number} has another number of cells than the header; correct the line.")
-    return {key: [row[key] for row in rows] for key in rows[0]}
+            raise InputError(f"{path}: line {reader.line_num} has another number of cells than the header; correct it.")
+        yield f"line {reader.line_num}", row
+
+
+def _objects(path: Path, kind: str) -> Iterator[Row]:
+    """Yield the objects of a JSON file, a list, or of a file with one in each line."""
+    if kind == ".json":
+        content = read_json(path)
+        rows = [(f"row {number}", row) for number, row in enumerate(content)] if isinstance(content, list) else []
+    else:
+        lines = enumerate(path.read_text(encoding="utf-8-sig").split("\n"), 1)
+        rows = [(f"line {number}", parse_json(line, f"{path} line {number}")) for number, line in lines if line.strip()]
+    for place, row in rows:
+        wrong = row if not isinstance(row, dict) else [cell for cell in row.values() if isinstance(cell, list | dict)]
+        if wrong or not isinstance(row, dict):
+            example = '{"query": "a", "target": "b", "negative": "c", "negative_2": "d"}'
+            raise InputError(f"{path}: {place} must be like {example}, got {one_line(repr(row), 60)}.")
+        yield place, row
+
+
+def _columns(path: Path, names: list[str], rows: Iterable[Row]) -> tuple[dict[str, list[str]], list[str]]:
+    """Return the columns of rows as texts, and the places of the rows."""
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise InputError(f"{path} has {names.count(repeated[0])} columns {repeated[0]!r}; keep one of them.")
+    columns, places = {name: list[str]() for name in names}, list[str]()
+    for place, row in rows:
+        for name, column in columns.items():
+            column.append(_text(row.get(name)))
+        places.append(place)
+    if not places:
+        raise InputError(f"{path} lists no pair; write a header `query,target` and one pair per line.")
+    return columns, places
+
+
+def _text(cell: Any) -> str:
+    """Return a cell as a text; a whole float, as of a column of numbers with gaps, without its point."""
+    if cell is None or cell != cell:
+        return ""
+    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)

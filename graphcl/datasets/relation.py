@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,11 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphcl.errors import InputError, one_line
+from graphcl.arguments import did_you_mean, resembling
+from graphcl.errors import InputError, one_line, warn
 from graphcl.graphs.segment import group, ranges, repeat
 
 _MOST_PAIRS = 10**8
 """Largest number of pairs that groups are listed as."""
+_KNOWN = ("query", "target", "weight", "label", "negative")
+"""Columns of pairs; more columns of negatives have a number: `negative_2`."""
+_NEGATIVE = re.compile(r"negative[ _]?\d*").fullmatch
+_LABELS = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false": False}
 
 
 @dataclass(frozen=True)
@@ -138,20 +144,24 @@ def make_relation(
     queries: Sequence[Any],
     targets: Sequence[Any] | None = None,
     what: str = "`pairs`",
+    places: Sequence[str] = (),
 ) -> Relation:
     """Return the relation of a list of pairs.
 
     Args:
         pairs: tuples `(query, target)` or `(query, target, negative, ...)` of ids, or of indices if the ids are
-            strings; or columns: `query`, `target`, and if wanted `weight` and columns whose name starts with
-            `negative`, with None or "" for none.
+            strings; or columns: `query`, `target`, and if wanted `weight` (None or "": 1), `negative`, `negative_2`,
+            ... (None or "": none), or `label`: a row with label 0 is no pair, and its target a known negative of its
+            query.
         queries: id of each graph of the data set of queries, such as 0, 1, 2, ...
         targets: the same for the data set of targets; None if it is the data set of queries.
         what: name of the list in messages.
+        places: place of each row in messages, such as "line 2"; default: "pair 0", ...
 
     Raises:
-        InputError: an id belongs to no graph or to several, a pair is a graph with itself, a weight is not a positive
-            number, a negative is a positive, or there are fewer than two pairs.
+        InputError: a column is unknown, an id belongs to no graph or to several, a pair is a graph with itself, a
+            weight is not a positive number, a label not 0 or 1, a negative is the query or a positive, or there are
+            fewer than two pairs.
 
     Example:
         >>> make_relation([("a", "b"), ("c", "a")], ["a", "b", "c"]).nodes
@@ -159,31 +169,38 @@ def make_relation(
                 [1, 0]])
     """
     columns = pairs if isinstance(pairs, Mapping) else _columns(pairs, what)
-    if missing := [key for key in ("query", "target") if key not in columns]:
-        raise InputError(f"{what} has no column {missing[0]!r}; its columns are {', '.join(map(str, columns))}.")
-    if len(lengths := {len(each) for each in columns.values()}) > 1:
+    _check_columns(columns, what)
+    lengths = {len(cells) for cells in columns.values()}
+    if len(lengths) > 1:
         raise InputError(f"{what}: the columns must have equal lengths, got {sorted(lengths)}.")
+    places = places or [f"pair {row}" for row in range(max(lengths))]
     of_query = _numbers(queries)
     of_target = of_query if targets is None else _numbers(targets)
-    query, target = (
-        _lookup(columns[key], known, key, what) for key, known in (("query", of_query), ("target", of_target))
-    )
-    if len(query) < 2:
-        raise InputError(f"{what} has {len(query)} pairs; contrasting needs at least two.")
+    ends = {"query": of_query, "target": of_target}
+    query, target = (_lookup(columns[key], ids, key, what, places) for key, ids in ends.items())
+    labelled = "label" in columns
+    positive = _labels(columns["label"], what, places) if labelled else torch.ones_like(query, dtype=torch.bool)
+    rows = positive.nonzero().flatten()
+    if len(rows) < 2:
+        raise InputError(f"{what} has {len(rows)} pairs; contrasting needs at least two.")
     shared = targets is None
     for row in (query == target).nonzero().flatten()[:1].tolist() if shared else ():
-        raise InputError(f"{what}: pair {row} is graph {_shown(columns['query'][row])} with itself; remove it.")
-    weight = _weights(columns["weight"], what) if "weight" in columns else None
-    relation = Relation(query, target, len(queries), None if shared else len(targets or ()), weight)
-    found = [_negatives(columns[key], of_target, key, what) for key in columns if str(key).startswith("negative")]
-    if not found:
+        raise InputError(f"{what}: {places[row]} is graph {_shown(columns['query'][row])} with itself; remove it.")
+    weight = _weights(columns["weight"], rows.tolist(), what, places) if "weight" in columns else None
+    relation = Relation(query[rows], target[rows], len(queries), None if shared else len(targets or ()), weight)
+    entries = [_negatives(cells, of_target, key, what, places) for key, cells in columns.items() if _NEGATIVE(str(key))]
+    if labelled:
+        entries.append(_of_label(relation, query, target, ~positive, what))
+    if not entries:
         return relation
-    negatives = torch.cat(found, dim=1)
-    place, positive = relation.positives(query[negatives[0]])
-    for entry in (positive == negatives[1][place] + relation.shift).nonzero().flatten()[:1].tolist():
-        row = int(negatives[0][place[entry]])
-        raise InputError(f"{what}: a negative of pair {row} is a positive of its query; remove one of the two.")
-    return replace(relation, negatives=negatives)
+    pair, negative, row = torch.cat(entries, dim=1)
+    itself = (relation.query[pair] == negative) & shared
+    place, node = relation.positives(relation.query[pair])
+    known = torch.zeros_like(itself).index_fill(0, place[node == negative[place] + relation.shift], True)
+    for mask, role in ((itself, "its query itself"), (known, "a positive of its query")):
+        for entry in mask.nonzero().flatten()[:1].tolist():
+            raise InputError(f"{what}: a negative of {places[int(row[entry])]} is {role}; remove one of the two.")
+    return replace(relation, negatives=torch.stack([pair, negative]))
 
 
 def _columns(pairs: Sequence[Sequence[Any]], what: str) -> dict[str, list[Any]]:
@@ -195,6 +212,20 @@ def _columns(pairs: Sequence[Sequence[Any]], what: str) -> dict[str, list[Any]]:
     width = max(map(len, rows), default=2)
     names = ["query", "target", *(f"negative {number}" for number in range(1, width - 1))]
     return {name: [row[k] if k < len(row) else None for row in rows] for k, name in enumerate(names)}
+
+
+def _check_columns(columns: Mapping[str, Any], what: str) -> None:
+    """Raise InputError for unknown columns, as what they mean would be lost, and for missing ones."""
+    listed = ", ".join(map(str, columns))
+    if unknown := [str(key) for key in columns if key not in _KNOWN and not _NEGATIVE(str(key))]:
+        names = dict.fromkeys(name for key in unknown for name in resembling(key, _KNOWN)[:1])
+        shown = ", ".join(one_line(repr(key), 40) for key in unknown[:8])
+        advice = f"{did_you_mean([*names])}The columns of pairs are {', '.join(_KNOWN)}, negative_2, ...; rename it"
+        raise InputError(f"{what} has the unknown column {shown}; {advice} or leave it out.")
+    if missing := [key for key in ("query", "target") if key not in columns]:
+        raise InputError(f"{what} has no column {missing[0]!r}; its columns are {listed}.")
+    if "label" in columns and (negative := [str(key) for key in columns if _NEGATIVE(str(key))]):
+        raise InputError(f"{what} has the columns 'label' and {negative[0]!r}; write known negatives in one way.")
 
 
 def _numbers(ids: Sequence[Any]) -> dict[Any, int]:
@@ -215,29 +246,79 @@ def _key(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic | Tensor) else value
 
 
-def _lookup(values: Sequence[Any], known: Mapping[Any, int], key: str, what: str) -> Tensor:
-    numbers = [known.get(_key(each)) for each in values]
-    for row, number in enumerate(numbers):
+def _lookup(
+    values: Sequence[Any], ids: Mapping[Any, int], key: str, what: str, places: Sequence[str], rows: Sequence[int] = ()
+) -> Tensor:
+    """Return the graphs with the ids `values`, by default of all rows."""
+    rows = rows or range(len(values))
+    numbers = [ids.get(_key(values[row])) for row in rows]
+    for row, number in zip(rows, numbers, strict=True):
         if number is None or number < 0:
             why = "several graphs have" if number else "no graph has"
-            raise InputError(f"{what}: {why} the id {_shown(values[row])} of `{key}` in pair {row}.")
+            raise InputError(f"{what}: {why} the id {_shown(values[row])} of `{key}` in {places[row]}.")
     return torch.tensor(numbers, dtype=torch.long)
 
 
-def _negatives(values: Sequence[Any], known: Mapping[Any, int], key: str, what: str) -> Tensor:
-    """Return the pair and the target of each negative in a column, `[2, M]`."""
-    rows = [row for row, each in enumerate(values) if each is not None and each != "" and each == each]
-    return torch.stack([torch.tensor(rows, dtype=torch.long), _lookup([values[row] for row in rows], known, key, what)])
+def _negatives(values: Sequence[Any], ids: Mapping[Any, int], key: str, what: str, places: Sequence[str]) -> Tensor:
+    """Return the pair, the target and the row of each negative in a column, `[3, M]`; pairs and rows are the same."""
+    rows = [row for row, value in enumerate(values) if not _is_empty(value)]
+    if not rows:
+        return torch.empty(3, 0, dtype=torch.long)
+    row = torch.tensor(rows)
+    return torch.stack([row, _lookup(values, ids, key, what, places, rows), row])
 
 
-def _weights(values: Sequence[Any], what: str) -> Tensor:
+def _of_label(relation: Relation, query: Tensor, target: Tensor, negative: Tensor, what: str) -> Tensor:
+    """Return the pair, the target and the row of each negative by its label, `[3, M]`.
+
+    Args:
+        relation: the pairs.
+        query: index of the query of each row.
+        target: index of the target of each row.
+        negative: mask of the rows that are known negatives, of all pairs of their query.
+        what: name of the list, for the warning of rows that are of no use.
+    """
+    rows = negative.nonzero().flatten()
+    pairs, ptr = group(relation.query, relation.num_queries)
+    first, counts = ptr[query[rows]], ptr.diff()[query[rows]]
+    if unused := int((counts == 0).sum()):
+        warn(f"{what}: {unused} rows with label 0 are left out, as their query has no row with label 1")
+    return torch.stack([pairs[ranges(first, counts)], repeat(target[rows], counts), repeat(rows, counts)])
+
+
+def _labels(values: Sequence[Any], what: str, places: Sequence[str]) -> Tensor:
+    """Return a mask of the rows with label 1."""
+    labels = [_LABELS.get(str(_key(value)).strip().lower()) for value in values]
+    for row, label in enumerate(labels):
+        if label is None:
+            rule = "must be 1, for a pair, or 0, for a known negative"
+            raise InputError(f"{what}: the `label` of {places[row]} {rule}, got {_shown(values[row])}.")
+    return torch.tensor(labels)
+
+
+def _weights(values: Sequence[Any], rows: Sequence[int], what: str, places: Sequence[str]) -> Tensor | None:
+    """Return the weights of the pairs in these rows; None if all are missing."""
+    weights = [1.0 if values[row] is None or values[row] == "" else _number(values[row]) for row in rows]
+    for row, weight in zip(rows, weights, strict=True):
+        if not 0 < weight < float("inf"):
+            rule = "must be a positive number or empty"
+            raise InputError(f"{what}: the weight of {places[row]} {rule}, got {_shown(values[row])}.")
+    weighted = sum(not _is_empty(values[row]) for row in rows)
+    if sum(not _is_empty(value) for value in values) > weighted:
+        warn(f"{what}: weights of rows with label 0 have no effect; only pairs have a weight")
+    return torch.tensor(weights) if weighted else None
+
+
+def _number(value: Any) -> float:
+    """Return a cell as a number; NaN if it is none, as 1_0, which Python reads as 10."""
     try:
-        weight = torch.tensor([float(each) for each in values])
+        return float("nan" if "_" in str(value) else value)
     except (TypeError, ValueError):
-        weight = torch.full((len(values),), torch.nan)
-    for row in (~(weight.isfinite() & (weight > 0))).nonzero().flatten()[:1].tolist():
-        raise InputError(f"{what}: the weight of pair {row} must be a positive number, got {_shown(values[row])}.")
-    return weight
+        return float("nan")
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or value == "" or value != value
 
 
 def _shown(value: Any) -> str:

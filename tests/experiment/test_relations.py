@@ -12,7 +12,7 @@ from torch_geometric.data import Batch, Data
 
 from graphcl import GIN, GINE, ContrastiveModel, GraphCL, InputError, load_dataset, load_encoder, make_config
 from graphcl.commands.embed import main
-from graphcl.datasets.pair_file import read_pairs, with_pairs
+from graphcl.datasets.pair_file import with_pairs
 from graphcl.datasets.synthetic import synthetic_pairs
 from graphcl.evaluate import Kernel
 from graphcl.evaluate.graphs.retrieval import _by_pairs
@@ -309,21 +309,6 @@ def test_settings_that_contradict_each_other(files):
     ):
         with pytest.raises(InputError, match=line):
             make_config(given)
-
-
-def test_a_table_of_pairs_is_read_strictly(tmp_path):
-    file = tmp_path / "pairs.csv"
-    for text, line in (
-        ("", "lists no pair; write a header `query,target`"),
-        ("query,target\na\n", "pair 0 has another number of cells than the header"),
-        ("query,target\na,b,c\n", "pair 0 has another number of cells than the header"),
-        ("query,target,target\na,b,c\n", "has 2 columns 'target'; keep one of them."),
-    ):
-        file.write_text(text)
-        one_line(lambda: read_pairs(file), line)
-    one_line(lambda: read_pairs(tmp_path / "none.csv"), "cannot read the pairs in")
-    file.write_text("query,target,weight\na,b,\n")
-    assert read_pairs(file) == {"query": ["a"], "target": ["b"], "weight": [""]}
 
 
 def test_vectors_are_targets_and_both_roles_are_embedded(files, tmp_path):

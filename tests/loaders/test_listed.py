@@ -38,7 +38,7 @@ def test_no_negative_of_a_batch_is_a_known_positive(pairs, shared, batch_size, p
     known = positives(pairs, shift)
     pick = torch.randint(N, (len(pairs),), generator=draw).tolist()
     rows = [
-        (query, target, other if other + shift not in known[query] else None)
+        (query, target, other if other + shift not in {query, *known[query]} else None)
         for (query, target), other in zip(pairs, pick, strict=True)
     ]
     relation = make_relation(rows, range(N), None if shared else range(N))
