@@ -17,9 +17,12 @@ from torch import Tensor
 
 from graphcl.errors import InputError, one_line
 from graphcl.system.files import check_regular, write_whole
+from graphcl.system.memory import total_memory
 
 FREE_BYTES = 16 * 2**20
 """Bytes that tensors may take regardless of the file size, as expanded views take more than their storage."""
+_MAX_OBJECTS = 1000
+"""Largest number of objects for each byte of a file, as two bytes can name a whole graph again."""
 
 
 def write_torch_file(file: str | os.PathLike[str] | IO[bytes], content: object) -> None:
@@ -53,6 +56,9 @@ def read_torch_file(path: Path, instead: str) -> Any:
                 raise ValueError("it is compressed, which PyTorch never does")
             if any(name.endswith("/constants.pkl") for name in archive.namelist()):
                 raise ValueError("it is a TorchScript program")
+            names = archive.namelist()
+            if len(set(names)) < len(names):
+                raise ValueError("it has two records of the same name")
             # torch.load does not verify checksums, so a flipped bit would go unnoticed
             if (damaged := archive.testzip()) is not None:
                 raise ValueError(f"{damaged} does not match its checksum")
@@ -60,8 +66,11 @@ def read_torch_file(path: Path, instead: str) -> Any:
             warnings.simplefilter("ignore")  # torch warns about unusual pickles, but the error below suffices
             # memory-mapped, as some versions of torch otherwise read past the end of a short record
             content = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
-        claimed = _claimed_bytes(content, size)
-        if claimed > FREE_BYTES + 4 * size:
+        unique, claimed, count = _sizes(content)
+        if count > _MAX_OBJECTS * size:
+            raise ValueError("its containers are nested without end")
+        # a graph may occur several times in a list, which takes memory only when the graphs are joined
+        if unique > FREE_BYTES + 4 * size or claimed > max(FREE_BYTES + 4 * size, total_memory() / 4):
             raise ValueError(f"its tensors claim {claimed} bytes, it has {size}")
         return copy.deepcopy(content)  # a copy in memory, so that the file may change
     except Exception as error:  # a corrupted file can raise any exception, so catch all
@@ -74,25 +83,39 @@ def read_torch_file(path: Path, instead: str) -> Any:
         raise InputError(f"file {str(path)!r} {fault}.") from None
 
 
-def _claimed_bytes(content: Any, max_objects: int) -> int:
-    """Return the total bytes of the tensors in `content`; a tensor that occurs twice counts twice.
+def _sizes(content: Any) -> tuple[int, int, int]:
+    """Return the bytes of all different tensors in `content`; of all tensors, where one that occurs twice counts twice;
+    and the number of objects, counted likewise.
 
     Raises:
-        ValueError: `content` has more than `max_objects` objects.
+        ValueError: an object contains itself.
     """
-    claimed = count = 0
-    left = [content]
+    unique, sizes = 0, dict[int, tuple[int, int] | None]()
+    left: list[tuple[Any, list[Any] | None]] = [(content, None)]
     while left:
-        item = left.pop()
-        count += 1
-        if count > max_objects:
+        item, parts = left.pop()
+        if parts is None:
+            if id(item) not in sizes:
+                sizes[id(item)], parts = None, _parts(item)
+                left += [(item, parts), *((part, None) for part in parts)]
+            continue
+        strided = isinstance(item, Tensor) and item.layout == torch.strided
+        own = item.numel() * item.element_size() if strided else 0
+        inner = [sizes[id(part)] for part in parts]
+        if None in inner:
             raise ValueError("its containers are nested without end")
-        if isinstance(item, Tensor):
-            claimed += item.numel() * item.element_size() if item.layout == torch.strided else 0
-        elif isinstance(item, dict):
-            left += [*item, *item.values()]
-        elif isinstance(item, list | tuple | set):
-            left += item
-        elif not isinstance(item, type) and hasattr(item, "__dict__"):  # such as PyG's `Data` and its storage
-            left += vars(item).values()
-    return claimed
+        unique += own
+        sizes[id(item)] = own + sum(size[0] for size in inner if size), 1 + sum(size[1] for size in inner if size)
+    claimed, count = sizes[id(content)] or (0, 0)
+    return unique, claimed, count
+
+
+def _parts(item: Any) -> list[Any]:
+    """Return the objects that a container holds, also PyG's `Data` and its storage."""
+    if isinstance(item, dict):
+        return [*item, *item.values()]
+    if isinstance(item, list | tuple | set):
+        return list(item)
+    if not isinstance(item, type | Tensor) and hasattr(item, "__dict__"):
+        return list(vars(item).values())
+    return []

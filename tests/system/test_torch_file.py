@@ -5,7 +5,9 @@ import zipfile
 import pytest
 import torch
 from torch import nn
+from torch_geometric.data import Data
 
+from graphcl.datasets.own import read_graphs
 from graphcl.errors import InputError
 from graphcl.system.torch_file import read_torch_file
 from tests.memory import peak
@@ -31,6 +33,35 @@ def test_what_torch_saves_is_read(tmp_path):
         found = read_torch_file(saved(tmp_path / name, value), "")
         (tmp_path / name).write_bytes(b"")  # the content does not follow the file
         assert str(found) == str(value), name
+
+
+def test_a_graph_may_occur_several_times(tmp_path):
+    graph = Data(x=torch.ones(3, 2), edge_index=torch.tensor([[0], [1]]), y=1, name="a")
+    large = Data(x=torch.rand(200_000, 10), edge_index=torch.tensor([[0], [1]]))  # 8 MB
+    for graphs in ([graph] * 3000, [large] * 8, [large, graph] * 10):
+        saved(tmp_path / "f.pt", graphs)
+        found = read_graphs(tmp_path / "f.pt")
+        assert len(found) == len(graphs)
+        assert all(torch.equal(one.x, other.x) for one, other in zip(found[-5:], graphs[-5:], strict=True))
+
+
+def test_a_graph_that_occurs_too_often_for_the_memory_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("graphcl.system.torch_file.total_memory", lambda: 2**28)
+    saved(tmp_path / "f.pt", [torch.zeros(2**20)] * 100)
+    with pytest.raises(InputError, match="its tensors claim 419430400 bytes, it has 4"):
+        read_torch_file(tmp_path / "f.pt", "")
+
+
+def cyclic():
+    content = [1]
+    content.append(content)
+    return content
+
+
+def doubled(path):
+    """Write a file with two records of one name; readers differ in the one that they take."""
+    with pytest.warns(UserWarning, match="Duplicate name"), zipfile.ZipFile(saved(path, torch.ones(4)), "a") as archive:
+        archive.writestr(archive.namelist()[0], b"N.")
 
 
 def rewritten(path, change=lambda name, content: content, packing=zipfile.ZIP_STORED):
@@ -73,6 +104,8 @@ HOSTILE = {
     "expanded": (lambda path: saved(path, torch.ones(1).expand(10**10)), "its tensors claim 40000000000 bytes"),
     "deflated": (lambda path: rewritten(saved(path, torch.zeros(10**6)), packing=zipfile.ZIP_DEFLATED), "compressed"),
     "laughs": (lambda path: saved(path, laughs()), "nested without end"),
+    "cycle": (lambda path: saved(path, cyclic()), "nested without end"),
+    "doubled": (doubled, "it has two records of the same name"),
     "old": (lambda path: saved(path, [1], _use_new_zipfile_serialization=False), "File is not a zip file"),
     "program": (program, "a TorchScript program"),
 }
