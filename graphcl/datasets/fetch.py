@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import zipfile
+from collections.abc import Callable
 from http.client import HTTPException
 from pathlib import Path
 from urllib.request import build_opener, url2pathname
@@ -51,13 +52,21 @@ def _download(url: str, target: Path) -> Path:
     return target
 
 
-def unpack(archive: Path, top: str, folder: Path) -> None:
-    """Unpack the folder `top` of a zip archive into `folder`; zipfile itself never writes outside `folder`."""
+def unpack(archive: Path, top: str, folder: Path, wanted: Callable[[str], object]) -> None:
+    """Unpack the `wanted` files of the folder `top` of a zip archive into `folder`.
+
+    `wanted` tells by the path within `top` whether a file is read later; others could take any space. zipfile itself
+    never writes outside `folder`.
+    """
     try:
         with zipfile.ZipFile(archive) as zipped:
             entries = zipped.infolist()
             inside = [entry for entry in entries if entry.filename.startswith(f"{top}/") and not entry.is_dir()]
-            for entry in inside:
+            chosen = [entry for entry in inside if wanted(entry.filename.removeprefix(f"{top}/"))]
+            names = [entry.filename for entry in chosen]
+            if repeated := [name for place, name in enumerate(names) if name in names[:place]]:
+                raise ValueError(f"it holds two files {repeated[0]}")
+            for entry in chosen:
                 entry.filename = entry.filename.removeprefix(f"{top}/")
                 zipped.extract(entry, folder)
     except Exception as error:  # zipfile raises many kinds of exceptions for a damaged archive

@@ -49,7 +49,7 @@ def load_dataset(
     | a PyG data set | tensors in memory are shared, not copied; a `GraphDataset` with "auto" is returned unchanged |
     | `"graphs.pt"` | a file of `InMemoryDataset.save`, or of one `Data` or a list of `Data`; code in it is never run |
     | `"./folder"` | a folder in TU text layout; it is only read, the cache is under `data_root` |
-    | `"graph.graphml"` | one graph of networkx, in GraphML, `.gml` or node-link `.json` |
+    | `"graph.graphml"` | graphs of networkx, in GraphML or node-link `.json`, or one in `.gml` |
     | `"./folder"` | a folder of `.pt` files, of one `Data` or a list each, or of networkx; names become the `id` |
     | `"./folder"` | a folder that `write_on_disk` made: memory-mapped, with the features it was written with |
     | `"molecules.csv"` | a table with a column of SMILES: `.csv`, `.tsv`, or `.smi` without header, also with `.gz` |
@@ -148,7 +148,7 @@ def _check_settings(kind: Source, settings: Loading) -> None:
 def _prepared(graphs: Graphs, settings: Loading) -> GraphDataset:
     """Return the checked data set of graphs that were read, and warn of what may be a mistake."""
     settings = settings.model_copy(update={"categories": settings.categories or graphs.categories})
-    dataset = prepare(graphs.data, graphs.slices, graphs.name, settings, graphs.benchmark)
+    dataset = prepare(graphs.data, graphs.slices, graphs.name, settings, graphs.benchmark, targets=graphs.targets)
     if graphs.classes is not None and dataset.classes is not None:
         dataset.classes = graphs.classes[np.asarray(dataset.classes)]
     if dataset.invalid:

@@ -7,6 +7,7 @@ import copy
 import importlib
 import inspect
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,11 @@ from torch_geometric.data import Data
 from torch_geometric.utils import from_networkx
 
 from graphcl.datasets.settings import Loading
-from graphcl.errors import InputError, InputTypeError, reason, warn
+from graphcl.errors import InputError, InputTypeError, one_line, reason, warn
 from graphcl.system.files import read_json
 
 SUFFIXES = (".graphml", ".gml", ".json")
-"""Endings of files of networkx that hold one graph."""
+"""Endings of files of graphs that networkx reads."""
 _KEPT = ("id", "group", "part", "project")
 """Graph attributes that are kept as they are, besides `y`."""
 
@@ -48,33 +49,82 @@ def from_igraph(graph: Any) -> Any:
     return found
 
 
-def read_network(path: Path) -> Any:
-    """Return the networkx graph in a GraphML, GML or node-link JSON file.
+def read_networks(path: Path) -> list[Any]:
+    """Return the networkx graphs in a GraphML or node-link JSON file, or the one in a GML file.
 
     Raises:
-        InputError: the file cannot be read.
+        InputError: the file cannot be read, an edge ends at a node that is not listed, or a node is listed twice.
     """
     networkx = importlib.import_module("networkx")
+    kind = path.suffix.lower()
     try:
-        if path.suffix.lower() == ".graphml":
-            graph = networkx.read_graphml(path)
-            for key, entries in (("node_default", graph.nodes(data=True)), ("edge_default", graph.edges(data=True))):
-                usual = graph.graph.pop(key, {})  # networkx does not fill in the defaults of the file
-                for *_, values in entries:
-                    values.update({**usual, **values})
-            return graph
-        if path.suffix.lower() == ".json":
+        if kind == ".graphml":
+            return _read_graphml(path, networkx)
+        if kind == ".json":
             content = read_json(path)
-            name = "edges" if "edges" in inspect.signature(networkx.node_link_graph).parameters else "link"
-            return networkx.node_link_graph(content, **{name: "links" if "links" in content else "edges"})
+            return [_node_link(each, networkx) for each in (content if isinstance(content, list) else [content])]
         graph = networkx.read_gml(path, label=None)  # labels may be missing or occur twice
         for _, values in graph.nodes(data=True):
             values.pop("label", None)
-        return graph
+        return [graph]
     except Exception as error:  # the parsers raise any kind
-        kind = "node-link JSON" if path.suffix.lower() == ".json" else path.suffix[1:]
-        fault = f"{type(error).__name__}: {reason(error)}".rstrip(".")
-        raise InputError(f"file {str(path)!r} is not a graph of networkx in {kind} ({fault}).") from None
+        name = "node-link JSON" if kind == ".json" else kind[1:]
+        fault = reason(error) if isinstance(error, InputError) else f"{type(error).__name__}: {reason(error)}"
+        raise InputError(f"file {str(path)!r} is not a graph of networkx in {name} ({fault.rstrip('.')}).") from None
+
+
+def _read_graphml(path: Path, networkx: Any) -> list[Any]:
+    """Return all graphs of a GraphML file; several get the ids that the file gives them, if these differ."""
+    reader = networkx.GraphMLReader()
+    header = f'<graphml xmlns="{reader.NS_GRAPHML}">'.encode()
+    graphs = []
+    for graph in reader(string=path.read_bytes().replace(b"<graphml>", header)):
+        graphs.append(graph)
+        reader.multigraph, reader.edge_ids = False, {}  # of one graph
+    elements = reader.xml.findall(f"{{{reader.NS_GRAPHML}}}graph")
+    if not graphs:
+        raise InputError("it holds no graph")
+    for graph, element in zip(graphs, elements, strict=True):
+        for entry in element.iter():
+            keys = [data.get("key") for data in entry.findall(f"{{{reader.NS_GRAPHML}}}data")]
+            _refuse_repeated(keys, f"the <{entry.tag.rpartition('}')[2]}> {entry.get('id', '')!r} has two values of")
+        _check_nodes(graph, [node.get("id") for node in element.iter(f"{{{reader.NS_GRAPHML}}}node")])
+        for key, entries in (("node_default", graph.nodes(data=True)), ("edge_default", graph.edges(data=True))):
+            usual = graph.graph.pop(key, {})  # networkx does not fill in the defaults of the file
+            for *_, values in entries:
+                values.update({**usual, **values})
+    ids = [element.get("id") for element in elements]
+    if len(graphs) > 1 and len({*ids} - {None}) == len(ids):
+        for graph, name in zip(graphs, ids, strict=True):
+            graph.graph.setdefault("id", name)
+    return graphs
+
+
+def _node_link(content: Any, networkx: Any) -> Any:
+    """Return a graph in node-link form, with the edges in `links` or `edges`."""
+    if not isinstance(content, dict) or ("links" in content and "edges" in content):
+        raise InputError("it must be an object with `nodes` and either `links` or `edges`, or a list of them")
+    name = "edges" if "edges" in inspect.signature(networkx.node_link_graph).parameters else "link"
+    graph = networkx.node_link_graph(content, **{name: "links" if "links" in content else "edges"})
+    nodes = [node.get("id", number) for number, node in enumerate(content["nodes"])]
+    _check_nodes(graph, [tuple(node) if isinstance(node, list) else node for node in nodes])
+    return graph
+
+
+def _check_nodes(graph: Any, listed: list[Any]) -> None:
+    """Raise InputError if an edge added a node to `graph` that is not `listed`, or a node is listed twice."""
+    _refuse_repeated(listed, "it lists twice the node")
+    names = {*listed}
+    if unlisted := [node for node in graph if node not in names]:
+        raise InputError(f"an edge ends at node {one_line(repr(unlisted[0]), 40)}, which is not listed")
+    if len(names) > len(graph):
+        raise InputError("it holds a graph within a node, and nested graphs are not read")
+
+
+def _refuse_repeated(names: list[Any], what: str) -> None:
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise InputError(f"{what} {one_line(repr(repeated[0]), 40)}")
 
 
 def convert_networkx(graphs: Sequence[Any], what: str, settings: Loading) -> list[Data]:

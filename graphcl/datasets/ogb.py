@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import re
 import shutil
 import sys
 import warnings
@@ -30,6 +31,9 @@ from graphcl.datasets.staging import Reader, T, load_cached, no_pickles
 from graphcl.datasets.store import check_store
 from graphcl.errors import InputError
 from graphcl.system.optional import import_ogb
+
+_READ = re.compile(r"RELEASE_v[\d.]+\.txt|(raw|mapping)/[^/]+\.csv\.gz|split/.+\.(csv\.gz|pt)").fullmatch
+"""Function that tells whether a file of an archive is read, or maps the graphs to molecules."""
 
 
 def load_ogb(name: str, root: Path, mirror: Mirror) -> tuple[Collated, Benchmark]:
@@ -53,7 +57,7 @@ def load_archive(name: str, package: Any, root: Path, mirror: Mirror, parse: Cal
     def read(home: Path, prepare: bool) -> T:
         if prepare:
             if not (home / "raw").is_dir():
-                unpack(fetch(file, server, mirror, home.parent), facts["download_name"], home)
+                unpack(fetch(file, server, mirror, home.parent), facts["download_name"], home, _READ)
                 shutil.rmtree(home / "processed", ignore_errors=True)
             print(f"graphcl: preparing {name}, once", file=sys.stderr)
         if not (home / release).is_file():  # OGB's reader would ask on standard input whether to delete the folder

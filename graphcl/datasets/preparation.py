@@ -38,6 +38,8 @@ def prepare(
     benchmark: Benchmark | None = None,
     numbers: GroupNumbers | None = None,
     start: int = 0,
+    *,
+    targets: bool = False,
 ) -> GraphDataset:
     """Check a collated data set; return it with node features, class indices and groups. The inputs are not modified.
 
@@ -52,6 +54,7 @@ def prepare(
             class indices.
         numbers: converter of the groups, if the data set is one of several pieces.
         start: index in the source of the first graph, likewise.
+        targets: whether `y` holds numbers to predict, which are no classes even if they are whole.
 
     Raises:
         InputError: a graph is invalid and not to be left out, or `y` mixes strings and numbers; see also
@@ -93,7 +96,8 @@ def prepare(
         with contextlib.suppress(ValueError, TypeError):
             data.y = torch.from_numpy(np.asarray(data.y))
     classes = None
-    if (labels := class_labels(data.y, slices.get("y"), ptr.numel() - 1, name)) is not None:
+    labels = None if targets else class_labels(data.y, slices.get("y"), ptr.numel() - 1, name)
+    if labels is not None:
         data.y, classes = labels
         slices["y"] = torch.arange(ptr.numel())
     dataset = GraphDataset(data, slices, name, features, classes, degrees)

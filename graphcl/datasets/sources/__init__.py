@@ -39,6 +39,7 @@ class Graphs(NamedTuple):
         invalid: what was left out already.
         classes: class values that `y` holds indices into.
         directions: whether to warn of edges in one direction only.
+        targets: whether `y` holds numbers to predict, which are no classes even if they are whole.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Graphs(NamedTuple):
     invalid: Invalid = ()
     classes: Classes | None = None
     directions: bool = False
+    targets: bool = False
 
 
 class Source:

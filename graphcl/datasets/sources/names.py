@@ -19,7 +19,7 @@ from graphcl.datasets.own import collate_dataset, collate_graphs
 from graphcl.datasets.settings import Attributes, SplitTable
 from graphcl.datasets.sources import Graphs, Request, Source
 from graphcl.datasets.synthetic import synthetic
-from graphcl.datasets.tu.load import load_tu
+from graphcl.datasets.tu.load import has_targets, load_tu
 from graphcl.errors import InputError, reason
 from graphcl.registry import datasets, sources
 
@@ -56,7 +56,8 @@ class Loaded(Source):
         if request.settings.features == "auto":
             return source
         benchmark = source.benchmark if source._indices is None else None
-        return Graphs(source.name, *collate_dataset(source, source.name), benchmark, True, classes=source.classes)
+        graphs, targets = collate_dataset(source, source.name), source.classes is None
+        return Graphs(source.name, *graphs, benchmark, True, classes=source.classes, targets=targets)
 
 
 @sources.register("packed", takes="a folder of graphcl pack")
@@ -147,4 +148,5 @@ class TU(Source):
 
     def read(self, source: Any, request: Request) -> object:
         """Return the graphs of the set."""
-        return Graphs(source, *load_tu(source, request.data_root, request.mirror, request.settings.tu_features))
+        data, slices = load_tu(source, request.data_root, request.mirror, request.settings.tu_features)
+        return Graphs(source, data, slices, targets=has_targets(data))

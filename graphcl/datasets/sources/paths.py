@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch_geometric.data import Data
 
-from graphcl.datasets.networks import SUFFIXES, read_network
+from graphcl.datasets.networks import SUFFIXES, read_networks
 from graphcl.datasets.own import collate_file, read_graphs
 from graphcl.datasets.settings import Attributes
 from graphcl.datasets.sources import Graphs, Request, Source
 from graphcl.datasets.sources.objects import collate_objects
-from graphcl.datasets.tu.load import load_folder
+from graphcl.datasets.tu.load import has_targets, load_folder
 from graphcl.errors import InputError
 from graphcl.graphs.vectors import read_vectors, standardise
 from graphcl.registry import sources
@@ -35,13 +35,13 @@ class TorchFile(Source):
 
 @sources.register("network_file", takes="a .graphml, .gml or node-link .json file of networkx")
 class NetworkFile(Source):
-    """File of one graph that networkx wrote."""
+    """File of graphs that networkx wrote."""
 
     suffixes, settings = SUFFIXES, frozenset(Attributes.model_fields)
 
     def read(self, source: Any, request: Request) -> object:
-        """Return the graph in the file."""
-        return collate_objects([read_network(source)], source.stem, request)
+        """Return the graphs in the file."""
+        return collate_objects(read_networks(source), source.stem, request)
 
 
 @sources.register("text_folder", takes="a folder in TU text layout (NAME_A.txt, ...)")
@@ -55,7 +55,7 @@ class TextFolder(Source):
     def read(self, source: Any, request: Request) -> object:
         """Return the graphs of the folder."""
         name, graphs = load_folder(source.resolve(), request.data_root, request.settings.tu_features)
-        return Graphs(name, *graphs)
+        return Graphs(name, *graphs, targets=has_targets(graphs[0]))
 
 
 @sources.register("folder", takes="a folder of .pt, .graphml, .gml or .json files")
@@ -79,7 +79,7 @@ class Folder(Source):
             raise InputError(f"folder {str(source)!r} holds {suffix} and {others[0]} files; keep one kind in a folder.")
         graphs: list[Any] = []
         for file in _files(folder, suffix):
-            found = read_graphs(file) if suffix == ".pt" else [read_network(file)]
+            found = read_graphs(file) if suffix == ".pt" else read_networks(file)
             for place, graph in enumerate(found):
                 known = graph if isinstance(graph, Data) else getattr(graph, "graph", {})
                 if "id" not in known:

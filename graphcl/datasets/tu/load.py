@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.datasets import TUDataset
 
@@ -37,7 +38,8 @@ def load_tu(name: str, root: Path, mirror: Mirror, features: TUFeatures = "label
         raise InputError(f"unknown data set {name!r}; {suggestion(name, dataset_names())}{advice}.")
 
     def get(raw: Path) -> None:
-        unpack(fetch(f"{name}.zip", TUDataset.url, mirror, raw.parents[1]), name, raw)
+        parts = {f"{name}_{part}.txt" for part in PARTS}
+        unpack(fetch(f"{name}.zip", TUDataset.url, mirror, raw.parents[1]), name, raw, parts.__contains__)
 
     return _load(root / name, name, get, features)
 
@@ -77,6 +79,9 @@ def _load(home: Path, name: str, get: Callable[[Path], object], features: TUFeat
         if not prepare:
             allow_pyg_containers()
             data, slices, sizes = torch.load(file, weights_only=True)[:3]
+            y, labels = data.get("y"), home / "raw" / f"{home.name}_graph_labels.txt"
+            if y is not None and y.is_floating_point() and labels.is_file():
+                raise FileNotFoundError  # of PyG, or an earlier version, where attributes replaced labels
             return (Data.from_dict(data) if isinstance(data, dict) else data), slices, {**sizes}
         raw = home / "raw"
         if not all((raw / f"{home.name}_{part}.txt").is_file() for part in PARTS[:2]):
@@ -89,6 +94,9 @@ def _load(home: Path, name: str, get: Callable[[Path], object], features: TUFeat
         return data, slices, sizes
 
     data, slices, sizes = load_cached(home, read)
+    if sizes.get("num_graph_attributes") and sizes.get("num_graph_labels"):
+        advice = f"as the classes are in {name}_graph_labels.txt; to read the attributes, leave that file out"
+        warn(f"{name}: left out {name}_graph_attributes.txt, {advice}")
     files = {f"{name}_{unit}_attributes.txt": sizes[f"num_{unit}_attributes"] for unit in ("node", "edge")}
     found = [f"{file} ({columns} column{'s' * (columns != 1)})" for file, columns in files.items() if columns]
     if features != "labels" and not found:
@@ -107,3 +115,8 @@ def _chosen(data: Data, sizes: dict[str, int], features: TUFeatures) -> Data:
             parts = {"labels": slice(k, None), "attributes": slice(k), "both": slice(None)}
             chosen[key] = values[:, parts[features]]
     return chosen
+
+
+def has_targets(data: Data) -> bool:
+    """Return whether `y` is of NAME_graph_attributes.txt, numbers to predict, and not of NAME_graph_labels.txt."""
+    return isinstance(data.y, Tensor) and data.y.is_floating_point()

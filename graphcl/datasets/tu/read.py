@@ -2,7 +2,8 @@
 
 PyG's function drops the last line of a file that does not end with a line end. It assigns nodes and edges to wrong
 graphs if `NAME_graph_indicator.txt` is not in ascending order, if an edge joins two graphs or ends at a missing node,
-or if a file has fewer lines than there are nodes or graphs. Its messages name no file.
+or if a file has fewer lines than there are nodes or graphs. Its messages name no file. Of a set with both labels and
+attributes of graphs, it reads the attributes; here the labels are the classes.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from torch_geometric.utils import coalesce, one_hot, remove_self_loops
 
 from graphcl.datasets.tu.text import TextFile
 from graphcl.errors import InputError
+from graphcl.system.memory import total_memory
 
 PARTS = (
     "A", "graph_indicator", "graph_labels", "graph_attributes", "node_labels", "node_attributes", "edge_labels",
@@ -50,15 +52,17 @@ def read_texts(folder: Path, prefix: str, name: str) -> Texts:
         unit = part.partition("_")[0]
         files[part].check_length(rows[unit], f"{unit}s")
         values[part] = torch.from_numpy(files[part].numbers()).float() if "attr" in part else _labels(files[part])
+        if "attr" in part or part == "graph_labels":
+            files[part].check_decimals()
 
     x, edge_attr = (torch.cat([values[f"{each}_attributes"], values[f"{each}_labels"]], 1) for each in ("node", "edge"))
-    y = values["graph_attributes" if "graph_attributes" in files else "graph_labels"]
+    y = values["graph_labels" if "graph_labels" in files else "graph_attributes"]
     edges, edge_attr = coalesce(*remove_self_loops(edges, edge_attr), len(graph))
     data = Data(edge_index=edges)
     for key, value in (("x", x), ("edge_attr", edge_attr), ("y", y)):
         if value.size(1):
             data[key] = value.squeeze(1) if key == "y" and value.size(1) == 1 else value
-    sizes = {f"num_{part}": each.size(1) for part, each in values.items() if not part.startswith("graph")}
+    sizes = {f"num_{part}": columns.size(1) for part, columns in values.items()}
     return *split(data, torch.from_numpy(graph - 1)), sizes
 
 
@@ -90,9 +94,16 @@ def _labels(file: TextFile) -> Tensor:
         return labels.unique(return_inverse=True)[1]
     if not len(labels):
         return torch.empty(0, 0)
-    labels = labels - labels.min(dim=0).values
-    if (large := (labels > _MAX_LABEL).any(dim=1)).any():
+    low = labels.min(dim=0).values
+    large = (labels.double() - low.double() > _MAX_LABEL).any(dim=1)  # a difference of int64 could overflow
+    if large.any():
         file.refuse(
             int(large.int().argmax()), f"a label is more than {_MAX_LABEL} above the smallest; number them from 0"
         )
+    labels = labels - low
+    columns = int((labels.max(dim=0).values + 1).sum())
+    size = 8 * len(labels) * columns  # while the columns are joined
+    if size > total_memory():
+        found = f"its {len(labels)} labels take {columns} columns, one for each number up to the largest"
+        raise InputError(f"{file.name}: {found}, of {size / 1e9:.0f} GB; number the labels 0, 1, 2, ... without gaps.")
     return torch.cat([one_hot(column) for column in labels.unbind(dim=1)], dim=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,10 +11,12 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from graphcl.errors import InputError, one_line
+from graphcl.errors import InputError, one_line, warn
 
 _NUMBERS_GO = {"graph_labels": "graph_attributes", "node_labels": "node_attributes", "edge_labels": "edge_attributes"}
 """File of labels -> file for numbers that are not labels."""
+_DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+,\d+\s*").fullmatch
+_FRACTION = re.compile(r".*,0\d+\s*").fullmatch
 
 
 class TextFile:
@@ -48,6 +51,17 @@ class TextFile:
         """Raise InputError unless the file has `wanted` lines, one for each `unit`."""
         if len(self.lines) != wanted:
             raise InputError(f"{self.name} has {len(self.lines)} lines for {wanted} {unit}; write one line for each.")
+
+    def check_decimals(self) -> None:
+        """Refuse decimal commas, or warn of them where two columns of whole numbers look the same."""
+        if not all(map(_DECIMAL_COMMA, self.lines)):
+            return
+        for row, line in enumerate(self.lines):
+            if _FRACTION(line):
+                self.refuse(row, f"{_quoted(line)} has a decimal comma; write a decimal point")
+        if self.lines and not all(cell.strip("-+ ") in ("0", "1") for line in self.lines for cell in line.split(",")):
+            advice = "if they are one number with a decimal comma, write a decimal point"
+            warn(f"{self.name}: every line, such as {_quoted(self.lines[0])}, is read as two whole numbers; {advice}")
 
     def numbers(self) -> NDArray[np.float64]:
         """Return numbers `[lines, columns]`; some may be NaN."""

@@ -1,12 +1,14 @@
 """Test TU sets: what is read, the cache, and damaged files, each of which is read or refused with one line."""
 
 import shutil
+import warnings
 import zipfile
 
 import pytest
 import torch
 from torch_geometric.datasets import TUDataset
 
+from graphcl import errors
 from graphcl.commands.embed import main as embed
 from graphcl.datasets import load_dataset
 from graphcl.errors import InputWarning
@@ -117,6 +119,63 @@ def test_regression_is_kept_but_not_labelled(tmp_path):
         assert (dataset.labelled, None if dataset[1].y is None else dataset[1].y.tolist()) == (False, kept)
 
 
+def test_attributes_of_graphs_are_no_classes_and_do_not_replace_labels(tmp_path, root):
+    whole = write(tmp_path / "whole", graph_labels=None, graph_attributes="3\n5\n3\n")
+    for _ in range(2):  # the second time from the cache
+        dataset = load_dataset(whole, root)
+        assert (dataset.labelled, dataset.y.tolist()) == (False, [3, 5, 3])
+    assert not load_dataset(dataset, features="degree").labelled
+    both = write_zip(tmp_path / "both", graph_attributes="3\n5\n3\n")
+    for _ in range(2):
+        errors._SHOWN.clear()
+        with pytest.warns(
+            InputWarning, match="left out TINY_graph_attributes.txt, as the classes are in TINY_graph_labe"
+        ):
+            assert_tiny(load_dataset("TINY", root, both))
+    data, slices, _, kind = torch.load(root / "TINY" / "processed" / "data.pt", weights_only=False)
+    data["y"] = torch.tensor([3.0, 5.0, 3.0])  # as PyG and earlier versions read it
+    torch.save(
+        (data, slices, {"num_node_attributes": 0, "num_edge_attributes": 0}, kind), root / "TINY/processed/data.pt"
+    )
+    assert_tiny(load_dataset("TINY", root))
+
+
+DECIMALS = [
+    ({"graph_labels": None, "graph_attributes": "0,05\n1,25\n2,5\n"}, "TINY_graph_attributes.txt line 1: '0,05' has a"),
+    ({"node_attributes": "1,2\n" * 7 + "0,007\n"}, "line 8: '0,007' has a decimal comma; write a decimal point"),
+]
+
+
+def test_decimal_commas_are_not_two_columns(tmp_path, root):
+    for number, (files, line) in enumerate(DECIMALS):
+        folder = write(tmp_path / str(number), **files)
+        one_line(lambda folder=folder: load_dataset(folder, root), line)
+    for part, lines in (("graph_attributes", 3), ("graph_labels", 3), ("node_attributes", 8)):
+        folder = write(tmp_path / part, **{"graph_labels": None, part: "0,5\n" * lines})
+        with pytest.warns(
+            InputWarning, match=f"TINY_{part}.txt: every line, such as '0,5', is read as two whole numbers;"
+        ):
+            load_dataset(folder, root)
+    errors._SHOWN.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", InputWarning)
+        load_dataset(write(tmp_path / "tasks", graph_labels="0,1\n1,0\n1,1\n"), root)
+        load_dataset(write(tmp_path / "blanks", graph_labels=None, graph_attributes="0, 5\n" * 3), root)
+
+
+def test_labels_beyond_bounds_are_one_line(tmp_path, root, monkeypatch):
+    most, least = 2**63 - 1, -(2**63)
+    for number, labels in enumerate(([least, most], [0, most], [most - 2**17, most], [least, 0])):
+        text = "".join(f"{label}\n" for label in labels * 4)
+        folder = write(tmp_path / str(number), node_labels=text)
+        one_line(lambda folder=folder: load_dataset(folder, root), "is more than 65536 above the smallest")
+    near = write(tmp_path / "near", node_labels=f"{most}\n{most - 2}\n" * 4)
+    assert load_dataset(near, root)._data.x.argmax(1).tolist() == [2, 0] * 4
+    monkeypatch.setattr("graphcl.datasets.tu.read.total_memory", lambda: 2**20)
+    wide = write(tmp_path / "wide", node_labels="0\n65536\n" * 4)
+    one_line(lambda: load_dataset(wide, root), "TINY_node_labels.txt: its 8 labels take 65537 columns", "without gaps.")
+
+
 def test_strings_are_labels(tmp_path):
     strings = {
         "graph_labels": "yes\nno\nyes\n",
@@ -200,6 +259,17 @@ def test_hostile_and_damaged_archives(refused, mirror, root, tmp_path):
     entries = ["../evil.txt", "TINY/../../evil.txt", "/evil.txt", "TINY/sub/../../../evil.txt"]
     load_dataset("TINY", root, write_zip(tmp_path / "m", extra=[(entry, "x") for entry in entries]))
     assert all(path.is_relative_to(root / "TINY") for path in tmp_path.rglob("evil*"))
+
+
+def test_only_files_that_are_read_are_unpacked(root, tmp_path):
+    extra = [("TINY/big.bin", bytes(10**6)), ("TINY/TINY_A.txt.bak", "x"), ("TINY/sub/TINY_A.txt", "x")]
+    load_dataset("TINY", root, write_zip(tmp_path / "m", extra=extra))
+    names = {path.name for path in root.rglob("*") if path.is_file() and path.parent.name == "raw"}
+    assert names == {f"TINY_{part}.txt" for part in ("A", "graph_indicator", "graph_labels", "node_labels")}
+    with pytest.warns(UserWarning, match="Duplicate name"):
+        twice = write_zip(tmp_path / "t", extra=[("TINY/TINY_graph_labels.txt", "1\n1\n-1\n")])
+    line = "cannot unpack TINY.zip: it holds two files TINY/TINY_graph_labels.txt"
+    one_line(lambda: load_dataset("TINY", tmp_path / "other", twice), line)
 
 
 def test_names_and_roots(mirror, refused, tmp_path):
