@@ -58,12 +58,14 @@ class Answers:
         gains: name of a question -> gain with interval.
         scores: name -> mean score.
         leak: fraction of the test graphs that have a copy in training.
+        units: number of groups or connected pairs of the test part, over which intervals are; None on folds.
     """
 
     kind: str
     gains: Mapping[str, Interval]
     scores: Mapping[str, float] = field(default_factory=dict)
     leak: float = 0.0
+    units: int | None = None
 
 
 def answer(
@@ -88,7 +90,8 @@ def answer(
     if {"trained", "untrained"} <= rows.keys():
         gains["over_untrained"] = gain(rows["trained"], rows["untrained"], unit)
     scores = {"best": mean(top[AS_IS]), "none": mean(none)}
-    found = Answers("", gains, scores)
+    units = None if unit is None or not none[0].tested else len(np.unique(unit[np.concatenate(none[0].tested)]))
+    found = Answers("", gains, scores, units=units)
     if copied is not None and copied.any():
         y = y if none[0].score.metric == "accuracy" else None
         found = _with_leak(found, top[AS_IS], none, copied, unit, y)

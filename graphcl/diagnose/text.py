@@ -11,7 +11,7 @@ from graphcl.diagnose.answers import AS_IS, KINDS, OVER, untrained_best
 from graphcl.diagnose.run import Diagnosis
 from graphcl.diagnose.scored import LEVEL, Seeds, mean
 from graphcl.evaluate import metric_name
-from graphcl.evaluate.scores import Interval
+from graphcl.evaluate.scores import Interval, interval_words
 from graphcl.references.rows import row_labels
 
 QUESTIONS = {
@@ -109,6 +109,9 @@ def markdown(found: Diagnosis, evaluator: str, figure: str) -> str:
         return "\n".join([*head, copies_line(found), ""])
     one = next(iter(found.table[AS_IS].values()))[0].score
     folds = f"{one.folds} folds" if one.folds > 1 else "one test part"
+    if answers.units is not None:
+        over, note = interval_words(answers.units)
+        folds += f" of {over}{note.replace('too narrow', 'intervals are too narrow')}"
     seeds = len(next(iter(found.table[AS_IS].values())))
     size = f"{len(dataset)} graphs" if len(dataset) == found.total else f"{len(dataset)} of {found.total} graphs"
     chosen = "inner folds" if one.folds > 1 else "the validation part"
@@ -165,7 +168,7 @@ def as_json(found: Diagnosis, settings: Mapping[str, Any]) -> dict[str, Any]:
     kept |= {"answer": short(found), "copies": {"repeated": copies.repeated, "conflicting": copies.conflicting}}
     kept["copies"]["ceiling"] = copies.ceiling
     if (answers := found.answers) is not None:
-        kept |= {"kind": answers.kind, "level": LEVEL, "scores": answers.scores}
+        kept |= {"kind": answers.kind, "level": LEVEL, "units": answers.units, "scores": answers.scores}
         kept["copies"]["in_training"] = answers.leak
         kept["gains"] = {name: vars(each) for name, each in answers.gains.items()}
         kept |= {"table": {name: plain(rows) for name, rows in found.table.items()}}

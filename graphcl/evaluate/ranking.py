@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 from graphcl.arguments import Count, checked
 from graphcl.errors import InputError, InputTypeError
 from graphcl.evaluate.folds import as_array, embedding, unit_rows
+from graphcl.evaluate.scores import bootstrap_means
 
 Similarity = Callable[[Tensor, Tensor], Tensor]
 """Function from the indices of t queries and m candidates to their similarities `[t, m]`, in float64."""
@@ -34,27 +35,31 @@ class QueryScores:
     Attributes:
         queries: indices of the queries that were scored, `[q]`.
         values: name in `FIGURES` -> value of each query, `[q]`, float64 in [0, 1]; expected values if there are ties.
+        units: number of each query's unit, `[q]`: its group, or all that its pairs connect; default: a query each.
     """
 
     queries: Tensor
     values: Mapping[str, Tensor]
+    units: Tensor | None = None
 
     def percent(self) -> dict[str, float]:
         """Return the mean over queries of each figure, in percent."""
         return {name: 100 * float(each.mean()) for name, each in self.values.items()}
 
     def intervals(self, seed: int = 0, draws: int = 1000) -> dict[str, tuple[float, float]]:
-        """Return the bootstrap interval over queries of each figure's mean, in percent: from 2.5 to 97.5 % of `draws`.
+        """Return the bootstrap interval of each figure's mean, in percent: from 2.5 to 97.5 % of `draws`.
+
+        Whole units are drawn, as queries of a unit rank each other. With fewer than `FEW_UNITS` the interval is too
+        narrow, the more so the nearer the mean is to 0 or 100 %; with one unit it has no width.
 
         Example:
             >>> QueryScores(torch.arange(4), {"mrr": torch.tensor([1.0, 0.5, 0.5, 0.25])}).intervals()
             {'mrr': (31.25, 87.5)}
         """
-        drawn = np.random.default_rng(seed).multinomial(
-            len(self.queries), np.ones(len(self.queries)) / len(self.queries), draws
-        )
-        means = 100 / len(self.queries) * (drawn @ torch.stack([*self.values.values()], dim=1).double().numpy())
-        ends = np.quantile(means, [0.025, 0.975], axis=0).T.tolist()
+        units = self.queries if self.units is None else self.units
+        values = torch.stack([*self.values.values()], dim=1).double().numpy()
+        means = bootstrap_means(values, units.numpy(), draws, seed)
+        ends = np.quantile(100 * means, [0.025, 0.975], axis=0).T.tolist()
         return {name: (low, high) for name, (low, high) in zip(self.values, ends, strict=True)}
 
 
@@ -161,7 +166,7 @@ def rank_by(
     if not callable(similarity):
         advice = "pass `lambda one, two: torch.as_tensor(kernel)[one][:, two]` for a matrix `kernel`"
         raise InputTypeError(f"`similarity` must be a function of indices, got {type(similarity).__name__}; {advice}.")
-    of = group_numbers(group, n)
+    of = unit = group_numbers(group, n)
     asked, pool = (_indices(name, each, len(of)) for name, each in (("queries", queries), ("candidates", candidates)))
     pool = pool.sort().values
     if place is not None:  # relevant are candidates of the query's group and place
@@ -181,7 +186,7 @@ def rank_by(
         elsewhere = itself if place is None else itself | (place[rows][:, None] != place[pool])
         return (of[rows][:, None] == of[pool]) & ~itself, elsewhere
 
-    return _ranked(similarity, asked, pool, masks)
+    return replace(_ranked(similarity, asked, pool, masks), units=unit[asked])
 
 
 def rank_pairs(
@@ -239,7 +244,18 @@ def rank_pairs(
             excluded |= place[0][rows][:, None] != place[1][pool]
         return mask, excluded
 
-    return _ranked(similarity, asked, pool, masks)
+    targets = target if itself else target + int(query.max()) + 1
+    return replace(_ranked(similarity, asked, pool, masks), units=_connected(query, targets)[asked])
+
+
+def _connected(one: Tensor, two: Tensor) -> Tensor:
+    """Return the connected component of each node, where each of `one [R]` is connected with the same of `two [R]`."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
+    size = int(torch.maximum(one.max(), two.max())) + 1
+    joined = csr_array((np.ones(len(one), np.int8), (one.numpy(), two.numpy())), shape=(size, size))
+    return torch.from_numpy(connected_components(joined, directed=False)[1].astype(np.int64))
 
 
 def _ranked(

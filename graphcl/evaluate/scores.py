@@ -28,6 +28,8 @@ LOWER = {"rmse", "mae"}
 """Metrics of `METRICS` where lower is better."""
 NUMBERS = {*LOWER, "r2"}
 """Metrics of predicted numbers; all others are of classes, in percent."""
+FEW_UNITS = 30
+"""Number of units below which bootstrap intervals are too narrow."""
 Row = TypeVar("Row")
 
 
@@ -278,14 +280,32 @@ def bootstrap_interval(values: np.ndarray, unit: np.ndarray, level: float = 0.95
         >>> print(bootstrap_interval(np.array([1.0, 2.0, 3.0, 4.0]), np.arange(4)))
         +2.5 [1.5, 3.5]
     """
-    number = np.unique(unit, return_inverse=True)[1].reshape(-1)
-    sums, sizes = np.bincount(number, values), np.bincount(number)
-    generator, means = np.random.default_rng(0), []
-    for _ in range(0, draws, 500):
-        drawn = generator.multinomial(len(sums), np.full(len(sums), 1 / len(sums)), 500)
-        means.append((drawn @ sums) / (drawn @ sizes))
-    low, high = np.quantile(np.concatenate(means), [(1 - level) / 2, (1 + level) / 2])
+    means = bootstrap_means(values[:, None], unit, draws)[:, 0]
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(values.mean()), float(low), float(high))
+
+
+def bootstrap_means(values: np.ndarray, unit: np.ndarray, draws: int, seed: int = 0) -> np.ndarray:
+    """Return the means `[draws, k]` of bootstrap samples of `values [q, k]`; values of a `unit [q]` stay together."""
+    number = np.unique(unit, return_inverse=True)[1].reshape(-1)
+    sums, sizes = np.stack([np.bincount(number, column) for column in values.T], axis=1), np.bincount(number)
+    generator, n, means = np.random.default_rng(seed), len(sizes), []
+    for start in range(0, draws, 500):
+        drawn = generator.multinomial(n, np.full(n, 1 / n), min(500, draws - start))
+        means.append((drawn @ sums) / (drawn @ sizes)[:, None])
+    return np.concatenate(means)
+
+
+def interval_words(units: float | None) -> tuple[str, str]:
+    """Return what an interval is over, and a note if the units are few; None: of an earlier version, over queries.
+
+    Example:
+        >>> interval_words(12)
+        ('12 groups', ' (too narrow, as of fewer than 30)')
+    """
+    if units is None:
+        return "queries", ""
+    return f"{units:.0f} groups", f" (too narrow, as of fewer than {FEW_UNITS})" * (units < FEW_UNITS)
 
 
 def least_gain(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> float:

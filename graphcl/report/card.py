@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphcl.evaluate import metric_name
+from graphcl.evaluate.scores import interval_words
 from graphcl.references.rows import row_labels
 from graphcl.report.summary import deviation, protocol_line
 
@@ -59,10 +60,12 @@ def _spec(named: Mapping[str, Any]) -> str:
 
 
 def _table(scores: Mapping[str, Any]) -> list[str]:
-    """Return the table of rows: mean, deviation over seeds and, of searches, the interval over queries."""
+    """Return the table of rows: mean, deviation over seeds and, of searches, the interval over groups."""
     rows, seeds = scores["per_seed"][0], scores["per_seed"]
-    searched = any("mrr_low" in each["figures"] for each in rows.values())
-    lines = [f"| row | {metric_name(scores['metric'])} | ± seeds |{' 95 % over queries |' * searched}"]
+    with_ends = [each["figures"] for each in rows.values() if "mrr_low" in each["figures"]]
+    searched = bool(with_ends)
+    over = "".join(interval_words(with_ends[0].get("mrr_units"))) if searched else ""
+    lines = [f"| row | {metric_name(scores['metric'])} | ± seeds |{f' 95 % over {over} |' * searched}"]
     lines += [f"|---|---|---|{'---|' * searched}"]
     for name, label in row_labels(rows).items():
         ends = [[seed[name]["figures"].get(f"mrr_{end}") for seed in seeds] for end in ("low", "high")]

@@ -19,6 +19,7 @@ import torch
 from graphcl.datasets.dataset import Benchmark
 from graphcl.evaluate import metric_name
 from graphcl.evaluate.needs import is_by_copies, need_of, takes
+from graphcl.evaluate.scores import interval_words
 from graphcl.references.rows import row_labels
 from graphcl.registry import evaluators
 
@@ -82,11 +83,12 @@ def table_lines(result: Mapping[str, Any], rows: Mapping[str, str]) -> list[str]
         further = [score.get("trained", {}).get("figures", {}) for score in scores["per_seed"]]
         means = {name: sum(each[name] for each in further) / len(further) for name in further[0]}
         ends = means.pop("mrr_low", None), means.pop("mrr_high", None)
+        over, note = interval_words(means.pop("mrr_units", None))
         lines += [f"{f'{evaluator}, trained, {name}':40}{mean:12.2f}" for name, mean in [*means.items()][:_FIGURES]]
         if len(means) > _FIGURES:
             lines.append(f"{evaluator}: {len(means) - _FIGURES} more figures are in result.json")
         if None not in ends:
-            lines.append(f"{f'{evaluator}, trained, 95 % over queries':40}{ends[0]:12.2f} to {ends[1]:.2f}")
+            lines.append(f"{f'{evaluator}, trained, 95 % over {over}':40}{ends[0]:12.2f} to {ends[1]:.2f}{note}")
     return lines
 
 

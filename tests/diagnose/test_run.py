@@ -9,8 +9,10 @@ import torch
 from torch_geometric.data import Data
 
 from graphcl import load_dataset, make_config
+from graphcl.datasets.synthetic import synthetic_pairs
 from graphcl.diagnose.answers import AS_IS
 from graphcl.diagnose.run import diagnose, drawn, score_rows
+from graphcl.diagnose.text import markdown
 from graphcl.errors import InputError
 from tests.conftest import small_graphs
 
@@ -62,3 +64,10 @@ def test_what_cannot_be_diagnosed():
         diagnose(make_config({}), load_dataset(small_graphs()), ["statistic"])
     with pytest.raises(InputError, match=r"pass --eval knn or logreg or retrieval or svm\.$"):
         diagnose(make_config({"eval": ["instance"]}), load_dataset(small_graphs()), ["majority"])
+
+
+def test_a_diagnosis_by_group_says_that_groups_are_few():
+    config = make_config({"seeds": [0], "eval": ["retrieval"]})
+    found = diagnose(config, load_dataset(synthetic_pairs(num_groups=30)), ["statistics"], ["no edges"], more=False)
+    assert found.answers.units == 3
+    assert ", one test part of 3 groups (intervals are too narrow, as of fewer than 30)," in markdown(found, "", "")

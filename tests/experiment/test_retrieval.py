@@ -1,6 +1,7 @@
 """Test retrieval in a run: the parts, what training sees, and the rows without training."""
 
 import json
+import re
 
 import networkx as nx
 import numpy as np
@@ -167,6 +168,9 @@ def test_a_run_scores_groups_without_classes_in_all_rows(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "split by group: 64 training graphs, settings by 8 for validation, retrieval among 8 test graphs" in printed
     assert "retrieval, trained, recall_at_1" in printed
+    note = "(too narrow, as of fewer than 30)"
+    assert re.search(rf"\nretrieval, trained, 95 % over 4 groups +[\d.]+ to [\d.]+ {re.escape(note)}\n", printed)
+    assert f"| row | MRR % | ± seeds | 95 % over 4 groups {note} |" in (tmp_path / "run" / "card.md").read_text()
     rows = ["random", "statistics", "bag", "untrained", "calibrated", "wl", "wl_oa"]
     rows += ["wl_sparse", "hybrid", "bag_trained", "trained"]
     assert list(found.rows) == rows

@@ -104,7 +104,8 @@ def retrieval(
 
     Returns:
         `FoldScores` with the metric `mrr`; `chosen` is 1 for standardised columns, else 0, or the setting of a kernel;
-        `figures` holds the other figures. With groups there is one outer and one inner fold.
+        `figures` holds the other figures. With groups there is one outer and one inner fold, and `figures` holds the
+        interval of the score, `mrr_low` and `mrr_high`, by a bootstrap over `mrr_units` groups or connected pairs.
 
     Raises:
         InputError: an argument is invalid, a group is on two parts, a part has no query, or a class is too small.
@@ -261,7 +262,11 @@ def _on_parts(
     found = ranked(kernel.settings[best], "test")
     if on_test is not None:
         on_test(found.queries.numpy(), found.values["mrr"].numpy())
-    figures, ends = found.percent(), dict(zip(("mrr_low", "mrr_high"), found.intervals()["mrr"], strict=True))
+    assert found.units is not None
+    figures, ends, units = found.percent(), dict[str, float](), len(found.units.unique())
+    if units > 1:  # one unit tells nothing of the spread
+        low, high = found.intervals()["mrr"]
+        ends = {"mrr_low": low, "mrr_high": high, "mrr_units": float(units)}
     if anywhere is not None:
         of_all = anywhere(kernel.similarity(kernel.settings[best], parts["train"]), parts["test"]).percent()
         ends |= {f"{name}_all": of_all[name] for name in ("mrr", "recall_at_1")}

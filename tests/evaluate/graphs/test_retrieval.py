@@ -9,6 +9,7 @@ from graphcl.errors import InputError
 from graphcl.evaluate import rank_queries, retrieval
 from graphcl.evaluate.folds import outer_folds
 from graphcl.evaluate.on_split import check_groups_apart, group_split
+from graphcl.evaluate.scores import interval_words
 from tests.evaluate.data import blobs
 
 
@@ -35,6 +36,7 @@ def test_ranks_the_test_part_with_the_scale_that_the_validation_part_chooses():
     )
     figures = dict(found.figures)
     assert figures.pop("mrr_low") < found.mean < figures.pop("mrr_high")
+    assert figures.pop("mrr_units") == len(np.unique(group[parts["test"]]))
     assert figures == pytest.approx({key: each for key, each in expected["test"].items() if key != "mrr"})
     split = {part: torch.from_numpy(rows) for part, rows in parts.items()}
     assert retrieval(torch.from_numpy(h), None, group=torch.from_numpy(group), split=split, seed=7) == found
@@ -125,3 +127,12 @@ def test_invalid_data():
     for arguments, message in INVALID:
         with pytest.raises(InputError, match=f"^{message}$"):
             retrieval(H, None, **{"group": GROUP, **arguments})
+
+
+def test_one_group_has_no_interval():
+    h, group = pairs(20)
+    parts = {"train": np.arange(34), "valid": np.arange(34, 36), "test": np.arange(36, 40)}
+    assert retrieval(h, None, group=group, split=parts).figures["mrr_units"] == 2
+    parts["test"] = parts["test"][:2]
+    assert not [key for key in retrieval(h, None, group=group, split=parts).figures if key.startswith("mrr_")][1:]
+    assert (interval_words(30), interval_words(None)) == (("30 groups", ""), ("queries", ""))
