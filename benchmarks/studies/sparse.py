@@ -275,7 +275,7 @@ def cell(lines, row, name="mrr"):
     """Return the mean over packages of a figure, its deviation over seeds, and their number if it is not three."""
     seeds = np.mean([each.mean(1) for each in by_package(lines, row, name).values()], axis=0)
     number = f" ({len(seeds)})" * (len(seeds) != 3 and row not in {each for each, *_ in without_training()})
-    return f"{seeds.mean():.1f}" + f" ± {seeds.std():.1f}" * (len(seeds) > 1) + number
+    return f"{seeds.mean():.1f}" + f" ± {seeds.std(ddof=1):.1f}" * (len(seeds) > 1) + number
 
 
 def difference(lines, row, packages, other="WL-OA", name="mrr"):

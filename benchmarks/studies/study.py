@@ -218,11 +218,11 @@ def log_axis(axis, values, base: float = 10) -> None:
 
 
 def plus_minus(values: np.ndarray) -> str:
-    """Return mean ± deviation over seeds, with the number of seeds if it is not five; one seed has no deviation."""
+    """Return mean ± sample deviation over seeds, with their number if it is not five; one seed has no deviation."""
     if len(values) < 2:
         return f"{values[0]:.2f} (1)" if len(values) else "-"
     few = f" ({len(values)})" if len(values) != 5 else ""
-    return f"{values.mean():.2f} ± {values.std():.2f}{few}"
+    return f"{values.mean():.2f} ± {values.std(ddof=1):.2f}{few}"
 
 
 def without_count(values: np.ndarray) -> str:

@@ -126,7 +126,7 @@ def _transfer(settings: Transfer, place: Unfinished) -> dict[str, Any]:
     from graphcl.experiment.build import pick_device
     from graphcl.experiment.encoder_input import load_for
     from graphcl.models.saved import read_encoder, read_saved
-    from graphcl.report.summary import environment, protocol, protocol_line, table_lines
+    from graphcl.report.summary import PLUS_MINUS, environment, protocol, protocol_line, table_lines
 
     start = time.perf_counter()
     config = settings.config()
@@ -167,7 +167,7 @@ def _transfer(settings: Transfer, place: Unfinished) -> dict[str, Any]:
     place.finish()
     how = protocol_line(result, "C" if settings.mode == "probe" else "epoch")
     many = f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}, {'an encoder each' if several else 'of one encoder'}"
-    print("\n".join([*table_lines(result, labels), f"{how}; mean over {many}."]))
+    print("\n".join([*table_lines(result, labels), f"{how}; mean over {many}. {PLUS_MINUS}"]))
     print(f"saved in {folder}/; {result['seconds']:.1f} s")
     return result
 

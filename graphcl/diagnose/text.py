@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
 from graphcl.diagnose.answers import AS_IS, KINDS, OVER, untrained_best
 from graphcl.diagnose.run import Diagnosis
 from graphcl.diagnose.scored import LEVEL, Seeds, mean
 from graphcl.evaluate import metric_name
-from graphcl.evaluate.scores import Interval, interval_words
+from graphcl.evaluate.scores import Interval, interval_words, sample_deviation
 from graphcl.references.rows import row_labels
 
 QUESTIONS = {
@@ -96,8 +94,9 @@ def further_lines(found: Diagnosis) -> Iterator[str]:
             text += ", and the trained one " + ", ".join(f"{mean(each['trained']):.1f}" for each in curve.values())
         yield f"{text}."
     if found.settings:
-        spread = np.std([each.score.mean for each in rows["trained"]])
-        text = f"The trained row scores {mean(rows['trained']):.1f} ± {spread:.1f} over seeds; with "
+        spread = sample_deviation([each.score.mean for each in rows["trained"]])
+        over = "" if spread is None else f" ± {spread:.1f} (n - 1) over seeds"
+        text = f"The trained row scores {mean(rows['trained']):.1f}{over}; with "
         yield text + ", ".join(f"{name} {mean(seeds):.1f}" for name, seeds in found.settings.items()) + "."
 
 

@@ -67,8 +67,9 @@ class FoldScores:
 
     def __repr__(self) -> str:
         name, percent, _ = metric_name(self.metric).partition(" %")
-        spread, over = f" ± {np.std(self.accuracy):.2f}", f" over {len(self.accuracy)} folds"
-        spread, over = (spread, over) if len(self.accuracy) > 1 else ("", "")
+        spread = sample_deviation(self.accuracy)
+        over = "" if spread is None else f" over {len(self.accuracy)} folds"
+        spread = "" if spread is None else f" ± {spread:.2f}"
         return f"{type(self).__name__}({name} {self.mean:.2f}{spread}{percent}{over}, seed {self.seed})"
 
     @classmethod
@@ -98,26 +99,27 @@ class FoldScores:
 
 @dataclass(frozen=True)
 class Summary:
-    """Mean score over seeds and two standard deviations, see `summarise`."""
+    """Mean score over seeds and two sample standard deviations, see `summarise`; None for one seed or fold."""
 
     mean: float
-    std_seeds: float
-    std_folds: float
+    std_seeds: float | None
+    std_folds: float | None
     seeds: tuple[int, ...]
 
     def __str__(self) -> str:
-        return f"{self.mean:.2f} ± {self.std_seeds:.2f}"
+        return f"{self.mean:.2f}" + ("" if self.std_seeds is None else f" ± {self.std_seeds:.2f}")
 
 
 @dataclass(frozen=True)
 class Gain:
-    """Gain in score on the same test folds, over seeds: mean, standard deviation and fraction of positive gains.
+    """Gain in score on the same test folds, over seeds: mean, sample standard deviation and fraction of positive gains.
 
-    The gain is in percentage points. For an error such as RMSE, it is the reduction of the error.
+    The gain is in percentage points. For an error such as RMSE, it is the reduction of the error. One seed has no
+    deviation.
     """
 
     mean: float
-    std_seeds: float
+    std_seeds: float | None
     positive: float
     seeds: tuple[int, ...]
 
@@ -162,8 +164,18 @@ def metric_name(metric: str) -> str:
     return METRICS.get(metric, metric)
 
 
+def sample_deviation(values: Sequence[float] | np.ndarray) -> float | None:
+    """Return the sample standard deviation, with divisor n - 1, as every ± of this library; None for one value.
+
+    Example:
+        >>> sample_deviation([1.0, 2.0, 3.0])
+        1.0
+    """
+    return float(np.std(values, ddof=1)) if len(values) > 1 else None
+
+
 def summarise(scores: Sequence[FoldScores]) -> Summary:
-    """Return the mean of `scores` over seeds and two standard deviations, both with ddof 0.
+    """Return the mean of `scores` over seeds and two sample standard deviations, with divisor n - 1.
 
     `std_seeds` is the standard deviation of the per-seed means, which shows how much a result varies with the seed.
     `std_folds` is the standard deviation over the folds of one seed, averaged over seeds; it is several times larger.
@@ -176,8 +188,8 @@ def summarise(scores: Sequence[FoldScores]) -> Summary:
     if not seeds or len(set(seeds)) < len(seeds):
         raise InputError(f"`scores` must hold one score or more, of different seeds, got seeds {list(seeds)}.")
     means = [score.mean for score in scores]
-    within = [np.std(score.accuracy) for score in scores]
-    return Summary(float(np.mean(means)), float(np.std(means)), float(np.mean(within)), seeds)
+    within = [spread for score in scores if (spread := sample_deviation(score.accuracy)) is not None]
+    return Summary(float(np.mean(means)), sample_deviation(means), float(np.mean(within)) if within else None, seeds)
 
 
 def best_row(rows: Mapping[Row, Sequence[FoldScores]]) -> Row:
@@ -200,7 +212,7 @@ def paired_gain(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> Ga
         InputError: `after` and `before` differ in seeds, folds, their order or the metric.
     """
     gains = np.array([np.mean(each) for each in gains_by_fold(after, before)])
-    return Gain(float(gains.mean()), float(gains.std()), float((gains > 0).mean()), summarise(after).seeds)
+    return Gain(float(gains.mean()), sample_deviation(gains), float((gains > 0).mean()), summarise(after).seeds)
 
 
 def gains_by_fold(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> list[np.ndarray]:

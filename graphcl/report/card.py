@@ -8,7 +8,7 @@ from typing import Any
 from graphcl.evaluate import metric_name
 from graphcl.evaluate.scores import interval_words
 from graphcl.references.rows import row_labels
-from graphcl.report.summary import deviation, protocol_line
+from graphcl.report.summary import PLUS_MINUS, deviation, protocol_line
 
 
 def card(result: Mapping[str, Any], graphs: str, encoder: str) -> str:
@@ -26,7 +26,7 @@ def card(result: Mapping[str, Any], graphs: str, encoder: str) -> str:
     lines = [f"# {name} on {config['dataset']}", "", "An encoder of graphs, trained by contrast with graphcl.", ""]
     lines += ["## Training", "", *_bullets(_training(result, graphs, encoder)), ""]
     for evaluator, scores in result.get("scores", {}).items():
-        lines += [f"## Scores by {evaluator}", "", *_table(scores), "", f"{protocol_line(result)}.", ""]
+        lines += [f"## Scores by {evaluator}", "", *_table(scores), "", f"{protocol_line(result)}. {PLUS_MINUS}", ""]
     lines += ["## Use", "", "```python", "from graphcl import GraphCL", ""]
     role = ', role="query")  # or role="target"' if config["towers"] == "separate" else ")"
     lines += ['h = GraphCL.load("encoder.pt").transform(graphs' + role, "```", ""]

@@ -9,7 +9,7 @@ import numpy as np
 
 from graphcl.evaluate import FoldScores, metric_name
 from graphcl.report.run_files import EDGES
-from graphcl.report.style import COLOURS, MARKERS, MUTED, TRAINED, UNTRAINED, panel, style
+from graphcl.report.style import BEST, COLOURS, MARKERS, MUTED, TRAINED, UNTRAINED, panel, style
 
 CLASSES = len(COLOURS) * len(MARKERS)
 """Number of distinct combinations of colour and marker; further classes are drawn as grey dots."""
@@ -22,21 +22,27 @@ KINDS = {
 
 
 @style()
-def gains(title: str, untrained: Sequence[FoldScores], trained: Sequence[FoldScores]) -> Any:
-    """Return a figure with each seed's untrained and trained mean score joined by a line; faint dots are folds."""
+def gains(title: str, rows: Mapping[str, Sequence[FoldScores]]) -> Any:
+    """Return a figure with each seed's mean scores in several rows joined by a line; faint dots are folds.
+
+    Args:
+        title: title of the figure.
+        rows: label -> scores of each seed; the first row is the untrained encoder, the last the trained one, a row in
+            between the best row without training.
+    """
     figure, axis = panel(title, height=2.6)
-    for before, after in zip(untrained, trained, strict=True):
-        axis.plot([0, 1], [before.mean, after.mean], color=MUTED, lw=1, zorder=3)
-    for place, scores, colour in ((0, untrained, UNTRAINED), (1, trained, TRAINED)):
+    for seeds in zip(*rows.values(), strict=True):
+        axis.plot(range(len(rows)), [score.mean for score in seeds], color=MUTED, lw=1, zorder=3)
+    for place, scores in enumerate(rows.values()):
+        colour = (UNTRAINED, BEST, TRAINED)[place if place < len(rows) - 1 else 2]
         # small folds often have equal scores, so dots are offset sideways to keep all visible
         folds = np.concatenate([score.accuracy for score in scores])
         axis.scatter(place + _offsets(folds, 0.035), folds, s=9, color=colour, alpha=0.35, linewidths=0)
         means = [score.mean for score in scores]
         axis.scatter([place] * len(means), means, s=34, color=colour, zorder=4)
-        side, align = (-0.16, "right") if place == 0 else (0.16, "left")
-        axis.text(place + side, float(np.mean(means)), f"{np.mean(means):.2f}", ha=align, va="center", weight="bold")
-    axis.set(xlim=(-0.75, 1.75), ylabel=metric_label(trained[0].metric))
-    axis.set_xticks((0, 1), ("untrained", "trained"))
+        axis.text(place + 0.14, float(np.mean(means)), f"{np.mean(means):.2f}", va="center", weight="bold")
+    axis.set(xlim=(-0.4, len(rows) - 0.3), ylabel=metric_label(scores[0].metric))
+    axis.set_xticks(range(len(rows)), [*rows])
     axis.grid(False, axis="x")
     return figure
 

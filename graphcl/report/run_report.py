@@ -17,10 +17,10 @@ from markupsafe import Markup
 from graphcl.config import make_config
 from graphcl.config.nested import flat_values
 from graphcl.errors import InputError, reason
-from graphcl.evaluate import FoldScores, paired_gain, paired_test
+from graphcl.evaluate import FoldScores, holm, paired_gain, paired_test, summarise
 from graphcl.evaluate.needs import is_by_copies
 from graphcl.evaluate.pca import plot_indices, principal_plane
-from graphcl.references.rows import row_labels
+from graphcl.references.rows import is_trained, row_labels
 from graphcl.registry import evaluators, methods
 from graphcl.report.figures import (
     CLASSES,
@@ -35,8 +35,8 @@ from graphcl.report.figures import (
 )
 from graphcl.report.patterns import pattern_figure, weights_figure
 from graphcl.report.run_files import EDGES, Run, read_run
-from graphcl.report.style import MUTED, TRAINED, UNTRAINED, style
-from graphcl.report.summary import deviation, mean_rank, protocol_line, unit
+from graphcl.report.style import BEST, MUTED, TRAINED, UNTRAINED, style
+from graphcl.report.summary import mean_rank, protocol_line, unit
 from graphcl.report.svg import inline
 from graphcl.sparse.explain import load_patterns
 from graphcl.system.files import write_text
@@ -131,7 +131,8 @@ def _scores(result: Mapping[str, Any]) -> Section:
         shown = "trained" if trained else best
         # a score by copies does not measure classes, so the page does not start with it
         number = "" if is_by_copies(evaluator) else f"{kept[shown]['mean']:.2f}"
-        spreads = {row: f" ± {deviation(kept[row])}" if several else "" for row in rows}
+        # from the scores, as a `result.json` of an earlier version holds deviations with divisor n
+        spreads = {row: f" ± {summarise(seeds).std_seeds:.2f}" if several else "" for row, seeds in rows.items()}
         head.append(f"{evaluator}, {metric_label(kept['metric'])}")
         columns.append([f"{kept[row]['mean']:.2f}{spreads[row]}" if row in rows else "-" for row in names])
         spread = f"{spreads[shown]} over {len(kept['per_seed'])} seeds" if several else ", one seed"
@@ -142,11 +143,14 @@ def _scores(result: Mapping[str, Any]) -> Section:
             columns.append([f"{mean_rank(kept, row):.1f}" if row in rows else "-" for row in names])
             verdict = evaluators.fact(evaluator, "note")
         elif gained:
-            over = _gain(after, rows[best])
-            verdict = f"{_verdict(after, rows[best])} the best row without training ({names[best]}): {over}."
-            columns[-1] += [_gain(after, before), f"{over} ({names[best]})"]
+            p = _adjusted(after, {row: scores for row, scores in rows.items() if not is_trained(row)})
+            over = _gain(after, rows[best], p.get(best))
+            outcome = _verdict(after, rows[best], p.get(best))
+            verdict = f"{outcome} the best row without training ({names[best]}): {over}."
+            columns[-1] += [_gain(after, before, p.get("untrained")), f"{over} ({names[best]})"]
             label = f"{evaluator}: trained encoder {number} {unit(kept['metric'])}. {verdict}"
-            figures.append((label, gains(evaluator, before, after)))
+            middle = {} if best == "untrained" else {names[best]: rows[best]}
+            figures.append((label, gains(evaluator, {"untrained": before, **middle, "trained": after})))
         else:
             verdict = f"Nothing was trained; the best row without training is that of the {names[best]}."
         heads.append({"number": number, "interval": interval, "verdict": verdict})
@@ -161,30 +165,46 @@ def _scores(result: Mapping[str, Any]) -> Section:
         "rows": list(itertools.zip_longest([*names.values(), *over_rows], *columns, fillvalue="-")),
         "protocol": protocol_line(result),
         "paired": paired,
-        "legend": [("untrained", UNTRAINED, "o"), ("trained", TRAINED, "o"), ("one seed", MUTED, "-")],
+        "legend": [
+            ("untrained encoder", UNTRAINED, "o"),
+            ("best row without training, if another", BEST, "o"),
+            ("trained encoder", TRAINED, "o"),
+            ("one seed", MUTED, "-"),
+        ],
         "figures": figures,
         "seed_head": ["evaluator", "seed", *names.values(), *over_rows[:1]],
         "seed_rows": seed_rows,
     }
 
 
-def _verdict(after: Sequence[FoldScores], best: Sequence[FoldScores]) -> str:
+def _adjusted(after: Sequence[FoldScores], rows: Mapping[str, Sequence[FoldScores]]) -> dict[str, float]:
+    """Return the p-value of the gain of `after` over each row, adjusted (Holm) for all rows; empty for one seed.
+
+    The best row is chosen by the scores that are tested, so its p-value alone would be too small. The folds of one seed
+    do not show how much training varies with the seed.
+    """
+    if len(after) < 2:
+        return {}
+    p = holm([paired_test(after, scores).p for scores in rows.values()])
+    return dict(zip(rows, p, strict=True))
+
+
+def _verdict(after: Sequence[FoldScores], best: Sequence[FoldScores], p: float | None) -> str:
     """Return whether training improves on `best`, the scores of the best row without training, in words."""
-    if sum(len(score.accuracy) for score in after) < 2 or paired_test(after, best).p >= 0.05:
+    if p is None:
+        return "One seed allows no test of the gain over"
+    if p >= 0.05:
         return "No gain beyond chance over"
     return f"Training {'gains over' if paired_gain(after, best).mean > 0 else 'loses to'}"
 
 
-def _gain(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> str:
+def _gain(after: Sequence[FoldScores], before: Sequence[FoldScores], p: float | None) -> str:
     """Return the paired gain of `after` over `before` as text: "+1.20 ± 0.30, better in 4 of 5 seeds, p = 0.012"."""
     gain, seeds = paired_gain(after, before), len(after)
-    parts = [f"{gain.mean:+.2f}"]
-    if seeds > 1:
-        parts = [f"{parts[0]} ± {gain.std_seeds:.2f}", f"better in {round(gain.positive * seeds)} of {seeds} seeds"]
-    if sum(len(score.accuracy) for score in after) > 1:
-        p = paired_test(after, before).p
-        parts.append("p < 0.001" if p < 0.001 else f"p = {p:.3f}")
-    return ", ".join(parts)
+    if p is None:
+        return f"{gain.mean:+.2f}"
+    text = f"{gain.mean:+.2f} ± {gain.std_seeds:.2f}, better in {round(gain.positive * seeds)} of {seeds} seeds"
+    return f"{text}, {'p < 0.001' if p < 0.001 else f'p = {p:.3f}'}"
 
 
 def _curves(metrics: Sequence[Mapping[str, Any]]) -> Section:

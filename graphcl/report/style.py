@@ -12,8 +12,8 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", INK
 """Okabe-Ito palette, distinguishable by colour-blind readers."""
 MARKERS = ("o", "^", "s", "D", "v")
 """Markers of scatter plots; combined with the seven colours, they distinguish 35 classes."""
-UNTRAINED, TRAINED = COLOURS[1], COLOURS[0]
-"""Colours of the untrained and the trained encoder in all figures."""
+UNTRAINED, TRAINED, BEST = COLOURS[1], COLOURS[0], COLOURS[2]
+"""Colours of the untrained encoder, the trained one, and the best row without training beside both."""
 
 _STYLE: Any = {
     "font.size": 8.5,

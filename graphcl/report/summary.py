@@ -25,6 +25,8 @@ from graphcl.registry import evaluators
 
 _FIGURES = 20
 """Largest number of further figures of an evaluator that are printed, as a benchmark may have 128 tasks."""
+PLUS_MINUS = "±: sample standard deviation, n - 1."
+"""Meaning of ± below every table of scores."""
 
 
 def environment(device: torch.device) -> dict[str, Any]:
@@ -57,7 +59,7 @@ def score_lines(result: Mapping[str, Any]) -> list[str]:
     when = when if result["epochs"] else "without training"
     how = f"{protocol_line(result)}; mean over {seeds} seed{'s' if seeds > 1 else ''} {when}."
     found = {row for scores in result["scores"].values() for row in scores["per_seed"][0]}
-    return [*table_lines(result, row_labels(found)), how]
+    return [*table_lines(result, row_labels(found)), f"{how} {PLUS_MINUS}"]
 
 
 def table_lines(result: Mapping[str, Any], rows: Mapping[str, str]) -> list[str]:
@@ -74,7 +76,7 @@ def table_lines(result: Mapping[str, Any], rows: Mapping[str, str]) -> list[str]
         for name, label in rows.items():
             if (row := scores.get(name)) is None:
                 continue
-            folds = f"{row['std_folds']:10.2f}" if on_folds else ""
+            folds = f"{row['std_folds']:10.2f}" if on_folds and row["std_folds"] is not None else ""
             lines.append(f"{f'{evaluator}, {label}':40}{row['mean']:12.2f}{deviation(row):>10}{folds}")
         gains = {"untrained": "gain", scores["best_reference"]: "gain_over_best"}
         for name, key in gains.items() if "trained" in scores else ():
@@ -109,7 +111,7 @@ def mean_rank(scores: Mapping[str, Any], row: str) -> float:
 
 
 def deviation(summary: Mapping[str, Any]) -> str:
-    """Return the standard deviation over seeds as text, or `-` for a single seed."""
+    """Return the sample standard deviation over seeds as text, or `-` for a single seed."""
     return f"{summary['std_seeds']:.2f}" if len(summary["seeds"]) > 1 else "-"
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from graphcl.evaluate.scores import sample_deviation
 from graphcl.report.style import COLOURS, MARKERS, MUTED, panels, style
 from graphcl.sweep.table import Entry, Table, merit
 from graphcl.sweep.texts import metric_names
@@ -23,9 +24,11 @@ def numeric_axis(table: Table) -> str | None:
 def lines(table: Table, along: str) -> Any:
     """Return a figure with a plot for each data set, in it a line for each label of the other axes.
 
-    A line joins the means over seeds, its band is one standard deviation; the best row without training is dotted. The
-    x-axis is logarithmic if its positive values span a factor of ten or more.
+    A line joins the means over seeds, its band is one sample standard deviation (none for one seed); the best row
+    without training is dotted. The x-axis is logarithmic if its positive values span a factor of ten or more.
     """
+    from matplotlib.patches import Patch
+
     plots: dict[str, dict[str, dict[float, Entry]]] = {}
     best: dict[str, Entry] = {}
     for (row, column), entry in table.entries.items():
@@ -49,14 +52,18 @@ def lines(table: Table, along: str) -> Any:
             axis.set_xscale("log")
             axis.minorticks_off()
         axis.set_xticks(sorted({*values}), [f"{x:g}" for x in sorted({*values})])
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=3 if several else 2)
+    handles, _ = axes[0].get_legend_handles_labels()
+    if any(entry.std is not None for entry in table.entries.values()):
+        handles.append(Patch(facecolor=MUTED, alpha=0.25, label="± sample standard deviation over seeds"))
+    figure.legend(handles=handles, loc="outside lower left", ncols=3 if several else 2)
     return figure
 
 
 def _line(axis: Any, entries: dict[float, Entry], colour: str, marker: str, label: str) -> None:
     done = [(x, [score.mean for score in entry.scores]) for x, entry in sorted(entries.items()) if entry.scores]
     x = [each for each, _ in done]
-    mean, deviation = (np.array([function(seeds) for _, seeds in done]) for function in (np.mean, np.std))
+    mean = np.array([np.mean(seeds) for _, seeds in done])
+    deviation = np.array([sample_deviation(seeds) or 0.0 for _, seeds in done])
     axis.plot(x, mean, color=colour, marker=marker, ms=4, label=label)
     axis.fill_between(x, mean - deviation, mean + deviation, color=colour, alpha=0.15, lw=0)
 

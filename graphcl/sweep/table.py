@@ -41,7 +41,7 @@ class Entry:
 
     @property
     def std(self) -> float | None:
-        """Standard deviation between the mean scores of the seeds; None if no seed is finished."""
+        """Sample standard deviation of the seeds' mean scores; None for fewer than two finished seeds."""
         return summarise(self.scores).std_seeds if self.scores else None
 
 

@@ -33,6 +33,13 @@ def metric_names(table: Table) -> str:
     return ", ".join(metric_name(each).replace(" %", " in %") for each in table.metrics)
 
 
+def caption(table: Table) -> str:
+    """Return the caption of a table or a figure: evaluator, metrics, and what ± is, if an entry has several seeds."""
+    several = any(entry.std is not None for entry in table.entries.values())
+    spread = ", mean ± sample standard deviation over seeds (n - 1)" if several else ""
+    return f"{table.evaluator}: {metric_names(table)}{spread}"
+
+
 def gain_text(mean: float, p: float) -> str:
     """Return a gain and its p-value in parentheses, such as `+1.20 (0.041)`."""
     return f"{mean:+.2f} ({p_text(p)})"
@@ -76,7 +83,7 @@ def score_text(entry: Entry | None) -> str:
     if not entry.scores:
         return "failed" if entry.failed else "-"
     missing = f" ({len(entry.scores)}/{entry.expected})" if len(entry.scores) < entry.expected else ""
-    spread = f" ± {entry.std:.2f}" if len(entry.scores) > 1 else ""
+    spread = "" if entry.std is None else f" ± {entry.std:.2f}"
     return f"{entry.mean:.2f}{spread}{missing}"
 
 

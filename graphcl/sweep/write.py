@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from graphcl.evaluate import FoldScores
+from graphcl.evaluate.scores import sample_deviation
 from graphcl.sweep.across import Across, across
 from graphcl.sweep.plan import Plan
 from graphcl.sweep.table import Entry, Table, scores_of
-from graphcl.sweep.texts import gain_rows, gains_of, head_of, legend, metric_names, p_text, score_rows
+from graphcl.sweep.texts import caption, gain_rows, gains_of, head_of, legend, p_text, score_rows
 from graphcl.system.files import write_text
 
 _SIGNS = {"±": r"$\pm$", "†": r"$^{\dagger}$", "‡": r"$^{\ddagger}$", "<": "$<$"}
@@ -45,7 +46,7 @@ def to_csv(plan: Plan, records: Mapping[str, Mapping[str, Any]]) -> str:
         tail = {**record.get("metrics", {}), "error": record.get("error", ""), "key": cell.key}
         for evaluator in record["scores"] if common["status"] == "done" else ():
             scores = scores_of(record, evaluator)
-            values = {"evaluator": evaluator, "accuracy": scores.mean, "std_folds": float(np.std(scores.accuracy))}
+            values = {"evaluator": evaluator, "accuracy": scores.mean, "std_folds": sample_deviation(scores.accuracy)}
             values["inner"] = float(np.mean(scores.inner))
             references = before.get("references", {}).get(evaluator, {})
             values |= {name: FoldScores.of(kept).mean for name, kept in references.items()}
@@ -66,7 +67,7 @@ def to_csv(plan: Plan, records: Mapping[str, Mapping[str, Any]]) -> str:
 def to_markdown(table: Table) -> str:
     """Return a table as Markdown: scores, gains, selected labels, rows over data sets, and a legend."""
     head = head_of(table)
-    lines = [f"### {table.evaluator}: {metric_names(table)}, mean ± deviation between seeds", ""]
+    lines = [f"### {caption(table)}", ""]
     left = len(head) - len(table.columns)
     lines += _markdown(head, score_rows(table, "**{}**".format), left)
     unit = "the metric's unit, a lower error is a gain" if table.has_errors else "percentage points"
@@ -127,7 +128,7 @@ def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> 
 
 
 def to_latex(table: Table) -> str:
-    """Return scores and gains as a LaTeX `tabular` (`booktabs`), for a `table` with a caption of your own."""
+    """Return scores and gains as a LaTeX `table` with caption and notes, which needs the package booktabs."""
     head = head_of(table)
     left = len(head) - len(table.columns)
     body = [_latex_row(row, left) for row in score_rows(table, r"\textbf{{{}}}".format)]
@@ -136,11 +137,18 @@ def to_latex(table: Table) -> str:
         if found is not table.gains and (rows := gain_rows(table, found)):
             body += [r"\midrule", rf"\multicolumn{{{len(head)}}}{{l}}{{Gain over {_escape_latex(over)} ($p$)}} \\"]
             body += [_latex_row(row, left) for row in rows]
-    notes = f"{table.evaluator}: {metric_names(table)}, mean ± deviation of seeds.", legend(table)
-    start = rf"\begin{{tabular}}{{{'l' * left}{'c' * len(table.columns)}}}"
-    names = " & ".join(map(_escape_latex, head)) + r" \\"
-    top = [r"% \usepackage{booktabs}", *(f"% {note}" for note in notes), start, r"\toprule", names, r"\midrule"]
-    return "\n".join([*top, *body, r"\bottomrule", r"\end{tabular}"])
+    top = [
+        r"\begin{table} % \usepackage{booktabs}",
+        r"\centering",
+        rf"\caption{{{_escape_latex(caption(table))}.}}",
+        rf"\label{{tab:{table.evaluator}}}",
+        rf"\begin{{tabular}}{{{'l' * left}{'c' * len(table.columns)}}}",
+        r"\toprule",
+        " & ".join(map(_escape_latex, head)) + r" \\",
+        r"\midrule",
+    ]
+    notes = rf"\parbox{{\linewidth}}{{\footnotesize {_escape_latex(legend(table))}}}"
+    return "\n".join([*top, *body, r"\bottomrule", r"\end{tabular}\par\smallskip", notes, r"\end{table}"])
 
 
 def _latex_row(row: Sequence[str], left: int) -> str:

@@ -126,7 +126,7 @@ def test_folds(saved_graphs, tmp_path, capsys):
     assert main([*words, str(tmp_path / "probed"), "--mode", "probe"]) == 0
     printed = capsys.readouterr().out
     assert "accuracy %   ± seeds   ± folds\nsvm, untrained encoder" in printed
-    assert "10 stratified folds, C by an inner 5-fold grid; mean over 3 seeds, of one encoder.\n" in printed
+    assert "10 stratified folds, C by an inner 5-fold grid; mean over 3 seeds, of one encoder. ±: sample" in printed
 
 
 def test_an_encoder_that_keeps_its_projector_is_compared_with_its_own_architecture(tmp_path):

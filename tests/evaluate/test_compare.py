@@ -44,16 +44,26 @@ def one(seed, value, metric="rocauc"):
 
 def test_summary_by_hand():
     summary = summarise(scores([(50.0, 70.0), (64.0, 64.0), (70.0, 66.0)]))
-    # Means 60, 64, 68; within-seed deviations 10, 0, 2.
-    assert summary == Summary(64.0, pytest.approx((32 / 3) ** 0.5), 4.0, (0, 1, 2))
-    assert str(summary) == "64.00 ± 3.27"
+    # Means 60, 64, 68; within-seed deviations 10, 0 and 2 times the root of two.
+    assert summary == Summary(64.0, pytest.approx(4.0), pytest.approx(4.0 * 2**0.5), (0, 1, 2))
+    assert str(summary) == "64.00 ± 4.00"
+
+
+def test_one_seed_or_fold_has_no_deviation():
+    summary = summarise([one(0, 70.0)])
+    assert (summary.std_seeds, summary.std_folds, str(summary)) == (None, None, "70.00")
+    assert paired_gain([one(0, 70.0)], [one(0, 69.0)]).std_seeds is None
+    assert (repr(one(0, 70.0)), repr(scores([(50.0, 70.0)])[0])) == (
+        "FoldScores(ROC-AUC 70.00 %, seed 0)",
+        "FoldScores(accuracy 60.00 ± 14.14 % over 2 folds, seed 0)",
+    )
 
 
 def test_paired_gain_by_hand():
     before, after = scores([(50, 70), (60, 60), (80, 90)]), scores([(58, 70), (58, 62), (81, 93)])
     gain = paired_gain(after, before)  # per seed: 4, 0, 2
     assert (gain.mean, gain.positive, gain.seeds) == (2.0, pytest.approx(2 / 3), (0, 1, 2))
-    assert gain.std_seeds == pytest.approx((8 / 3) ** 0.5)
+    assert gain.std_seeds == pytest.approx(2.0)
 
 
 def test_one_fold_is_compared_over_seeds():

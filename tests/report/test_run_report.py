@@ -13,6 +13,7 @@ import yaml
 
 from graphcl.commands.show import main as show
 from graphcl.config import make_config
+from graphcl.evaluate import FoldScores, holm, paired_test
 from graphcl.experiment.record import output
 from graphcl.references.rows import row_labels
 from graphcl.report.figures import density
@@ -46,6 +47,10 @@ def page_of(folder):
 
 def sections(root):
     return [each.text for each in root.iter("h2")]
+
+
+def verdicts(root):
+    return [words(each) for each in root.iter("p") if each.get("class") == "verdict"]
 
 
 def words(element):
@@ -105,6 +110,44 @@ def test_the_numbers_are_those_of_the_result(folder):
             assert [name, str(seed), *of_seed] in [row[:-1] for row in tables[1]]
     for stage, value in result["seconds"].items():
         assert f"{stage} {value:.2f} s" in page
+
+
+def test_the_headline_is_adjusted_and_its_row_is_drawn(copy):
+    """A best row of several is chosen by the scores that are tested; Holm's method over all rows allows for it."""
+    generator = np.random.default_rng(0)
+
+    def to_noise(result):
+        for scores in result["scores"].values():
+            scores["best_reference"] = "statistics"
+            for seed in scores["per_seed"]:
+                for row, score in seed.items():
+                    score["accuracy"] = [*generator.normal(82.0 if row == "trained" else 80.0, 1, 10)]
+                    score |= {"folds": 10, "inner": score["accuracy"], "chosen": [1.0] * 10}
+
+    change_result(to_noise)(copy)
+    text, root = shown(copy)
+    kept = json.loads((copy / "result.json").read_text())["scores"]["knn"]["per_seed"]
+    rows = {row: [FoldScores.of(seed[row]) for seed in kept] for row in kept[0]}
+    references = [row for row in rows if row != "trained"]
+    alone = [paired_test(rows["trained"], rows[row]).p for row in references]
+    p = holm(alone)[references.index("statistics")]
+    assert p > 1.5 * alone[references.index("statistics")]
+    (verdict,) = [each for each in verdicts(root) if "better in 2 of 2" in each][:1]
+    assert verdict.endswith(f"p = {p:.3f}." if p >= 0.001 else "p < 0.001.")
+    assert ">graph statistics</text>" in text
+    assert "adjusted (Holm) for all rows without training" in text
+
+
+def test_one_seed_has_no_p(copy):
+    def to_one(result):
+        result["seeds"] = [0]
+        for scores in result["scores"].values():
+            scores["per_seed"] = scores["per_seed"][:1]
+
+    change_result(to_one)(copy)
+    text, root = shown(copy)
+    assert all(each.startswith("One seed allows no test of the gain over the best row") for each in verdicts(root))
+    assert not re.search("p = |p &lt; |better in|±", text)
 
 
 def test_without_training_no_row_is_called_trained(few, tmp_path, capsys):

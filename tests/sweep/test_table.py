@@ -11,7 +11,7 @@ import pytest
 from graphcl.evaluate import FoldScores, paired_test
 from graphcl.sweep import make_plan, make_table
 from graphcl.sweep.across import Duel, across
-from graphcl.sweep.figures import write_figures
+from graphcl.sweep.figures import bars, write_figures
 from graphcl.sweep.lines import lines, numeric_axis
 from graphcl.sweep.write import to_csv, to_latex, to_markdown
 
@@ -52,7 +52,7 @@ def test_places_and_paired_corrected_differences(plan, records):
     table = make_table(plan, records)
     means = [each.mean() for each in accuracies(plan, records, "dcl", "NCI1")]
     entry = table.entries[("dcl",), "NCI1"]
-    assert (entry.mean, entry.std) == pytest.approx((np.mean(means), np.std(means)))
+    assert (entry.mean, entry.std) == pytest.approx((np.mean(means), np.std(means, ddof=1)))
     assert [row for row in table.rows if table.is_best(row, "NCI1")] == [("dcl",)]
 
     def scores(loss, dataset):
@@ -249,7 +249,42 @@ def test_bars_show_the_means_of_the_tables(tmp_path):
     assert write_figures(tmp_path, tables) == ["figures/svm.svg", "figures/knn.svg"]
     expected = {"MUTAG", "NCI1", "infonce", "dcl", "87.0", "88.0", "91.0", "92.0"}
     for name in tables:
-        assert {*expected, f"{name}: gain of training by loss"} <= set(texts(tmp_path / f"figures/{name}.svg"))
+        shown = {f"{name} by loss", "mean, gain", "better than that row", "worse than that row"}
+        assert expected | shown <= set(texts(tmp_path / f"figures/{name}.svg"))
+
+
+def test_a_loss_of_training_does_not_look_like_a_gain():
+    """Bars of losses are hatched, also of errors, and the marks of both references differ in form and place."""
+    figure = bars(make_table(*made({"loss": ["infonce", "dcl"]}, lambda cell: 90 if "dcl" in str(cell) else 70)))
+    (axis,) = figure.axes
+    worse, better = axis.patches
+    assert (worse.get_width() < 0, worse.get_hatch() is None, better.get_hatch() is None) == (True, False, True)
+    lines, diamonds = ([line for line in axis.lines if (line.get_marker() == "D") is mark] for mark in (False, True))
+    assert len(diamonds) == 2
+    assert all(line.get_ydata()[0] % 1 != diamond.get_ydata()[0] % 1 for line in lines for diamond in diamonds)
+    plan, records = made({"loss": ["infonce"]}, lambda cell: 90)
+    for each in records.values():
+        for rows in (each["scores"], each.get("references", {}).get("svm", {})):
+            for row in rows.values():
+                row["metric"] = "rmse"
+    (bar,) = bars(make_table(plan, records)).axes[0].patches
+    assert (bar.get_width() > 0, bar.get_hatch() is None) == (True, False)
+
+
+def test_latex_has_the_caption_and_the_notes_of_the_table(plan, records):
+    latex = to_latex(make_table(plan, records))
+    text = re.sub("^ *%.*", "", latex, flags=re.MULTILINE)  # what reaches the paper
+    assert r"\caption{svm: accuracy in \%, mean $\pm$ sample standard deviation over seeds (n - 1).}" in text
+    for note in (
+        "Seeds: 3; folds: 10.",
+        r"Bold: better than the best row without training, p $<$ 0.05.",
+        r"$^{\dagger}$: best",
+    ):
+        assert note in text.partition(r"\end{tabular}")[2]
+    assert latex.count(r"\begin{") == latex.count(r"\end{") == 2
+    one = to_latex(make_table(*made(LOSSES)))
+    assert r"\caption{svm: accuracy in \%.}" in one
+    assert r"$\pm$" not in one
 
 
 def test_the_legend_of_a_single_plot_is_not_cut_off():

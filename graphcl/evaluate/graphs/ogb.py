@@ -7,7 +7,7 @@
   1e-5, 1e-4, ..., 1e3, is chosen on the validation part (`graphcl.evaluate.on_split`). The penalty of ridge regression
   is 1 / C.
 - No test graph influences the standardisation, C or the epoch. The unsupervised training sees all graphs, as on the TU
-  data sets. `± seeds` is the standard deviation over seeds (ddof 0); there are no folds.
+  data sets. `± seeds` is the sample standard deviation over seeds; there are no folds.
 """
 
 from __future__ import annotations

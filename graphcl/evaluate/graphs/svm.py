@@ -7,8 +7,9 @@
   are drawn alike. Of equally good values, the smallest is chosen. The SVM is then fitted on the whole outer training
   part. Each fit computes gamma, and the means and deviations of the columns, from its own training rows. No test graph
   influences the choice of C, gamma or the epoch.
-- `mean ± std_seeds` of a `Summary`: mean and standard deviation of the per-seed means, with ddof 0 as in the authors'
-  `np.std`; other papers report `std_folds`, which is several times larger. To compare embeddings, use `paired_gain`.
+- `mean ± std_seeds` of a `Summary`: mean and sample standard deviation (n - 1) of the per-seed means. The authors'
+  `np.std` has divisor n: for five seeds it is 11 % smaller. Other papers report `std_folds`, which is several times
+  larger. To compare embeddings, use `paired_gain`.
 
 The result equals that of `GridSearchCV(SVC(), {"C": grid}, cv=StratifiedKFold(5, shuffle=True, random_state=seed))` on
 every outer fold, with a `StandardScaler` in front if `scale=True`. One table of distances is used for all kernels, and
