@@ -59,6 +59,7 @@ MEETINGS = [
         "--evaluation.scale true --encoder wl_sparse --projector none",
         "`evaluation.scale` centres",
     ),
+    ("molecules, groups", "--eval retrieval --evaluation.within project", "`evaluation.within` project: the graphs"),
     ("groups", "--eval svm", "`eval` svm does not fit groups, which has groups but no classes; pass --eval retrieval."),
 ]
 """Kind of data, further arguments, and the message; "" if the run works."""

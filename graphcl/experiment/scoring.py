@@ -317,6 +317,8 @@ def with_usable_evaluation(config: Config, dataset: GraphDataset, copies: bool =
             why, fitting = f"has no {'nodes to score' if nodes else 'split of its own'}", "labels"
         raise InputError(f"`eval` {name} does not fit {dataset.name}, which {why}; pass --eval {usual(fitting)}.")
     _check_form(config)
+    if "groups" in needs.values():
+        places(dataset, config.evaluation.within, "evaluation.within")  # raises if the graphs lack the attribute
     if "targets" in needs.values() and dataset.benchmark is not None:
         check_metric(dataset.benchmark.eval_metric, dataset.y, dataset.benchmark.split)
     facts = {each: any(need == "labels" and takes(name, each) for name, need in needs.items()) for each in _ON_FOLDS}
