@@ -31,7 +31,6 @@ ALLOWED = {
     ("datasets/disk/write.py", "memmap"),
     ("datasets/fetch.py", "open"), ("datasets/staging.py", "replace"),  # downloads, within a staged folder
     ("commands/embed.py", "open"),  # a member of an archive, which is written whole
-    ("sparse/index.py", "save"),  # within a hidden folder
     ("experiment/record/epoch_log.py", "open"),  # to flush it
     ("experiment/record/run_folder.py", "rename"),  # of a whole file
     ("cli/entry_point.py", "open"), ("distributed/launch.py", "open"),  # /dev/null

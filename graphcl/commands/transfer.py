@@ -21,9 +21,11 @@ import functools
 import json
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
 import yaml
 from pydantic import Field
 
@@ -43,6 +45,7 @@ if TYPE_CHECKING:  # help texts need no torch
 
     from graphcl.datasets.dataset import GraphDataset
     from graphcl.evaluate import FoldScores
+    from graphcl.experiment.record.transferred import TransferFiles
     from graphcl.experiment.record.unfinished import Unfinished
     from graphcl.models.saved import EncoderDescription
 
@@ -125,8 +128,9 @@ def _transfer(settings: Transfer, place: Unfinished) -> dict[str, Any]:
 
     from graphcl.experiment.build import pick_device
     from graphcl.experiment.encoder_input import load_for
+    from graphcl.experiment.record.transferred import TransferFiles
     from graphcl.models.saved import read_encoder, read_saved
-    from graphcl.report.summary import PLUS_MINUS, environment, protocol, protocol_line, table_lines
+    from graphcl.report.summary import environment, protocol
 
     start = time.perf_counter()
     config = settings.config()
@@ -147,15 +151,18 @@ def _transfer(settings: Transfer, place: Unfinished) -> dict[str, Any]:
     encoder_text = f"{description.encoder.name}, trained on {description.dataset}; device: {device}"
     invalid = write_invalid(dataset.invalid, folder / "invalid.csv")
     print(f"{dataset}, features: {dataset.features}; {encoder_text}; {folder}/{invalid}")
-    inner_folds, labels = config.evaluation.inner_folds if settings.mode == "probe" else None, LABELS[settings.mode]
+    inner_folds = config.evaluation.inner_folds if settings.mode == "probe" else None
     result, found = _finished(folder, seeds)
+    job = Job(settings, config, description, dataset, several, folder, TransferFiles(folder, description, dataset))
+    job.files.resume(seeds[: len(found["trained"])])
     start -= result.get("seconds", 0.0)
     for seed in seeds[len(found["trained"]) :]:
-        for row, new in _score_seed(settings, config, description, dataset, seed, several, folder).items():
+        for row, new in _score_seed(job, seed).items():
             found[row].append(new)
         result = {
             "scores": _compared(found),
             **protocol(next(iter(new.values())).folds, inner_folds, dataset.benchmark),
+            **_few_labels(settings, dataset),
             "seconds": time.perf_counter() - start,
             **environment(device),
             "config": kept,
@@ -165,11 +172,19 @@ def _transfer(settings: Transfer, place: Unfinished) -> dict[str, Any]:
         write_text(folder / "result.json", json.dumps(result, indent=2))
 
     place.finish()
-    how = protocol_line(result, "C" if settings.mode == "probe" else "epoch")
-    many = f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}, {'an encoder each' if several else 'of one encoder'}"
-    print("\n".join([*table_lines(result, labels), f"{how}; mean over {many}. {PLUS_MINUS}"]))
-    print(f"saved in {folder}/; {result['seconds']:.1f} s")
+    _print_end(settings.mode, result, several, folder)
     return result
+
+
+def _print_end(mode: str, result: Mapping[str, Any], several: bool, folder: Path) -> None:
+    """Print the table of scores, and what to do next."""
+    from graphcl.report.summary import PLUS_MINUS, protocol_line, table_lines
+
+    how = protocol_line(result, "C" if mode == "probe" else "epoch")
+    seeds = result["config"]["seeds"]
+    many = f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}, {'an encoder each' if several else 'of one encoder'}"
+    print("\n".join([*table_lines(result, LABELS[mode]), f"{how}; mean over {many}. {PLUS_MINUS}"]))
+    print(f"saved in {folder}/; {result['seconds']:.1f} s; graphcl predict {folder} --dataset NAME predicts new graphs")
 
 
 def _data(settings: Transfer, dataset: GraphDataset) -> dict[str, Any]:
@@ -199,6 +214,19 @@ def _finished(folder: Path, seeds: Sequence[int]) -> tuple[dict[str, Any], dict[
     }
 
 
+def _few_labels(settings: Transfer, dataset: GraphDataset) -> dict[str, Any]:
+    """Return the entries of `result.json` on `label_rate`: it, and how many training graphs of a split it leaves."""
+    if settings.mode == "probe" or settings.label_rate == 1:
+        return {}
+    if dataset.benchmark is None:
+        return {"label_rate": settings.label_rate}
+    from graphcl.experiment.parts import with_label_rate
+    from graphcl.report.summary import protocol
+
+    few = with_label_rate(dataset, settings.label_rate, 0).benchmark
+    return {"label_rate": settings.label_rate, **protocol(1, None, few)}
+
+
 def _seeds(settings: Transfer, description: EncoderDescription, known: list[int]) -> list[int]:
     """Return the seeds, by default those of several encoders; InputError for unknown seeds and unsuitable encoders."""
     from graphcl.experiment.encoder_input import contrasts_nodes
@@ -219,30 +247,36 @@ def _seeds(settings: Transfer, description: EncoderDescription, known: list[int]
     return seeds
 
 
-def _score_seed(
-    settings: Transfer,
-    config: Config,
-    description: EncoderDescription,
-    dataset: GraphDataset,
-    seed: int,
-    several: bool,
-    folder: Path,
-) -> dict[str, Scores]:
-    """Score the untrained and the trained encoder of a seed, print the means, and return row -> scores."""
+@dataclass(frozen=True)
+class Job:
+    """What is the same for all seeds of a transfer; `several` is whether each seed has its own encoder."""
+
+    settings: Transfer
+    config: Config
+    description: EncoderDescription
+    dataset: GraphDataset
+    several: bool
+    folder: Path
+    files: TransferFiles
+
+
+def _score_seed(job: Job, seed: int) -> dict[str, Scores]:
+    """Score the untrained and the trained encoder of a seed, write the latter, and return row -> scores."""
     from graphcl.experiment.build import pick_device
     from graphcl.models.saved import read_encoder
     from graphcl.report.summary import unit
 
-    trained, _ = read_encoder(settings.encoder, seed if several else None)
-    found = {}
-    for row, encoder in (("untrained", untrained_encoder(description, seed)), ("trained", trained)):
-        encoder.to(pick_device(settings.device))
-        if settings.mode == "probe":
-            found[row] = _probe(config, encoder, dataset, seed, row)
+    trained, _ = read_encoder(job.settings.encoder, seed if job.several else None)
+    found, split = {}, job.dataset
+    for row, encoder in (("untrained", untrained_encoder(job.description, seed)), ("trained", trained)):
+        encoder.to(pick_device(job.settings.device))
+        if job.settings.mode == "probe":
+            found[row] = _probe(job, encoder, seed, row)
         else:
-            found[row] = _finetune(settings, encoder, dataset, seed, row, folder)
+            found[row], split = _finetune(job, encoder, seed, row)
+    job.files.write(seed, split)
     for name, new in found["trained"].items():
-        means = [f"{label} {found[row][name].mean:.2f}" for row, label in LABELS[settings.mode].items()]
+        means = [f"{label} {found[row][name].mean:.2f}" for row, label in LABELS[job.settings.mode].items()]
         print(f"seed {seed}: {', '.join(means)} {unit(new.metric)} ({name})")
     return found
 
@@ -283,37 +317,52 @@ def _usable_config(config: Config, settings: Transfer, dataset: GraphDataset) ->
     return with_usable_evaluation(config, dataset)
 
 
-def _probe(config: Config, encoder: nn.Module, dataset: GraphDataset, seed: int, row: str) -> Scores:
+def _probe(job: Job, encoder: nn.Module, seed: int, row: str) -> Scores:
+    from graphcl.evaluate.needs import takes
     from graphcl.experiment.record.progress import fold_bar
     from graphcl.experiment.scoring import score
     from graphcl.loaders.loader import make_loader
     from graphcl.training.loop import embed
 
-    device = next(encoder.parameters()).device
-    h, _ = embed(encoder, make_loader(dataset, 1024, device=device))
+    h, _ = embed(encoder, make_loader(job.dataset, 1024, device=next(encoder.parameters()).device))
+    if row == "trained" and (job.several or not job.files.seeds):
+        job.files.add_rows(seed, encoder, h)
+    found = {}
     with fold_bar(seed) as show:
-        return {
-            name: score(config, name, h, dataset, seed, None, functools.partial(show, f"{name}, {row}"))
-            for name in config.eval
-        }
+        for name in job.config.eval:
+            report, keep = functools.partial(show, f"{name}, {row}"), functools.partial(job.files.keep, name)
+            kept = {"on_predicted": keep} if row == "trained" and takes(name, "on_predicted") else {}
+            found[name] = score(job.config, name, h, job.dataset, seed, None, report, **kept)
+    return found
 
 
-def _finetune(
-    settings: Transfer, encoder: nn.Module, dataset: GraphDataset, seed: int, start: str, folder: Path
-) -> Scores:
-    """Fine-tune copies of an encoder on all folds, log epochs to `metrics.jsonl`, and return `{"finetune": score}`."""
+def _finetune(job: Job, encoder: nn.Module, seed: int, start: str) -> tuple[Scores, GraphDataset]:
+    """Fine-tune copies of an encoder on all folds; return `{"finetune": score}` and the last split.
+
+    The epochs are logged to `metrics.jsonl`. Of the trained encoder, the model of a split is kept; of folds, one that
+    is fine-tuned on all graphs, for the median number of epochs that the folds chose.
+    """
     from graphcl.evaluate import FoldScores
-    from graphcl.experiment.finetune import finetune, with_outputs
-    from graphcl.experiment.parts import fold_splits, with_label_rate
+    from graphcl.experiment.finetune import finetune, refit, with_outputs
+    from graphcl.experiment.parts import fold_splits, whole_split, with_label_rate
 
+    settings, dataset = job.settings, job.dataset
     options = settings.model_dump(include=set(MODE_SETTINGS["finetune"]) - {"label_rate"})
-    device = next(encoder.parameters()).device
-    splits = fold_splits(dataset, seed) if dataset.benchmark is None else [dataset]
-    scores = []
-    for fold, split in enumerate(splits):
+    device, scores = next(encoder.parameters()).device, []
+    keep = {"on_predicted": functools.partial(job.files.keep, "finetune")} if start == "trained" else {}
+    for fold, split in enumerate(fold_splits(dataset, seed) if dataset.benchmark is None else [dataset]):
         place = {"seed": seed, "start": start, "fold": fold}
-        log = [lambda epoch, place=place: append_text(folder / "metrics.jsonl", json.dumps(place | epoch) + "\n")]
+        log = [lambda epoch, place=place: append_text(job.folder / "metrics.jsonl", json.dumps(place | epoch) + "\n")]
         few = with_label_rate(split, settings.label_rate, seed)
         model = with_outputs(copy.deepcopy(encoder), few, seed).to(device)
-        scores.append(finetune(model, few, seed, callbacks=log, **options))
-    return {"finetune": FoldScores.joined(scores)}
+        scores.append(finetune(model, few, seed, callbacks=log, **options, **keep))
+    found = FoldScores.joined(scores)
+    epochs = int(found.chosen[0])
+    if start == "trained" and len(scores) > 1:
+        few, epochs = with_label_rate(whole_split(split), settings.label_rate, seed), int(np.median(found.chosen))
+        model = with_outputs(copy.deepcopy(encoder), few, seed).to(device)
+        refit(model, few, seed, **options | {"epochs": epochs})
+    if start == "trained":
+        assert few.benchmark is not None
+        job.files.add_model(seed, model, len(few.benchmark.split["train"]), epochs)
+    return {"finetune": found}, split

@@ -9,9 +9,10 @@ embeddings, and the benchmark's split is used.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -19,8 +20,8 @@ from torch.nn import functional
 from graphcl.datasets.dataset import Benchmark, GraphDataset
 from graphcl.errors import InputError
 from graphcl.evaluate import LOWER, FoldScores
-from graphcl.evaluate.metrics import check_metric, task_mean
-from graphcl.evaluate.on_split import PARTS
+from graphcl.evaluate.metrics import check_metric, further_figures, task_mean
+from graphcl.evaluate.on_split import PARTS, OnPredicted
 from graphcl.evaluate.scores import NUMBERS
 from graphcl.loaders.loader import make_loader
 from graphcl.models.contrastive import ContrastiveModel
@@ -106,6 +107,7 @@ def finetune(
     weight_decay: float = 0.0,
     dropout: float = 0.5,
     callbacks: Iterable[Callable[[dict[str, float]], Any]] = (),
+    on_predicted: OnPredicted | None = None,
 ) -> FoldScores:
     """Fine-tune an encoder and its output layer on a benchmark, and return the test score of the selected epoch.
 
@@ -123,6 +125,7 @@ def finetune(
         dropout: probability of dropping an entry of the embedding, in [0, 1).
         callbacks: functions called after every epoch with a dict: `epoch`, mean `loss`, `valid` (the metric on the
             validation part) and `seconds`.
+        on_predicted: called with the test graphs and their predictions.
 
     Returns:
         `FoldScores` with one fold: the test score, the selected epoch as `chosen`, and the score on the validation part
@@ -134,33 +137,56 @@ def finetune(
     """
     benchmark = benchmark_of(dataset)
     metric, device = benchmark.eval_metric, next(model.parameters()).device
-    # separate generators, so that the order of the graphs does not depend on how many numbers dropout draws
-    order, drops = torch.Generator().manual_seed(2 * seed), torch.Generator(device).manual_seed(2 * seed + 1)
-    parts = {part: dataset[benchmark.split[part]] for part in PARTS}
-    loader = make_loader(parts["train"], batch_size, True, order, device)
-    whole = {part: make_loader(parts[part], 1024, device=device) for part in ("valid", "test")}
+    truth = {part: dataset.y[benchmark.split[part]].numpy() for part in PARTS}
+    whole = {part: make_loader(dataset[benchmark.split[part]], 1024, device=device) for part in ("valid", "test")}
 
-    def measured(part: str, epoch: int) -> float:
+    def predicted(part: str, epoch: int) -> np.ndarray:
         with torch.no_grad():
             out = torch.cat([model.projector(h) for h, _ in embed_batches(model, whole[part], finite=False)]).cpu()
         _check_finite(out, f"the predictions for the {part} part", epoch)
-        predicted = out.argmax(dim=1, keepdim=True) if metric == "acc" else out
-        return task_mean(metric, dataset.y[benchmark.split[part]].numpy(), predicted.numpy())
+        return (out.argmax(dim=1, keepdim=True) if metric == "acc" else out).numpy()
 
-    optimiser = torch.optim.Adam(model.parameters(), lr=lr, weight_decay=weight_decay, fused=True)
-    best, chosen, weights = 0.0, 0, {}
-    for epoch in range(1, epochs + 1):
-        start = time.perf_counter()
-        mean = _train_epoch(model, loader, optimiser, dropout, drops, metric)
-        _check_finite(mean, "the loss", epoch)
-        valid = measured("valid", epoch)
+    best, chosen, weights, start = 0.0, 0, {}, time.perf_counter()
+    options = {"batch_size": batch_size, "lr": lr, "weight_decay": weight_decay, "dropout": dropout}
+    for epoch, loss in _training(model, dataset, seed, epochs, **options):
+        valid = task_mean(metric, truth["valid"], predicted("valid", epoch))
         if not chosen or (valid < best if metric in LOWER else valid > best):
             best, chosen = valid, epoch
             weights = {key: value.clone() for key, value in model.state_dict().items()}
         for callback in callbacks:
-            callback({"epoch": epoch, "loss": mean.item(), "valid": valid, "seconds": time.perf_counter() - start})
+            callback({"epoch": epoch, "loss": loss, "valid": valid, "seconds": time.perf_counter() - start})
+        start = time.perf_counter()
     model.load_state_dict(weights)
-    return FoldScores(seed, (measured("test", chosen),), (chosen,), (best,), 1, 1, metric)
+    out = predicted("test", chosen)
+    if on_predicted is not None:
+        scores = metric in ("rocauc", "ap")
+        on_predicted(benchmark.split["test"].numpy(), torch.from_numpy(out).sigmoid().numpy() if scores else out)
+    score = task_mean(metric, truth["test"], out)
+    figures = further_figures(metric, truth["test"], out, benchmark.tasks)
+    return FoldScores(seed, (score,), (chosen,), (best,), 1, 1, metric, figures=figures)
+
+
+def refit(model: ContrastiveModel, dataset: GraphDataset, seed: int = 0, *, epochs: int, **options: Any) -> None:
+    """Fine-tune a model on the training part for a fixed number of epochs, without a choice; `options` as there."""
+    for _ in _training(model, dataset, seed, epochs, **options):
+        pass
+
+
+def _training(
+    model: ContrastiveModel, dataset: GraphDataset, seed: int, epochs: int, *,
+    batch_size: int, lr: float, weight_decay: float, dropout: float,
+) -> Iterator[tuple[int, float]]:  # fmt: skip
+    """Train on the training part for a number of epochs, and yield the epoch and the mean loss after each."""
+    benchmark = benchmark_of(dataset)
+    device = next(model.parameters()).device
+    # separate generators, so that the order of the graphs does not depend on how many numbers dropout draws
+    order, drops = torch.Generator().manual_seed(2 * seed), torch.Generator(device).manual_seed(2 * seed + 1)
+    loader = make_loader(dataset[benchmark.split["train"]], batch_size, True, order, device)
+    optimiser = torch.optim.Adam(model.parameters(), lr=lr, weight_decay=weight_decay, fused=True)
+    for epoch in range(1, epochs + 1):
+        mean = _train_epoch(model, loader, optimiser, dropout, drops, benchmark.eval_metric)
+        _check_finite(mean, "the loss", epoch)
+        yield epoch, mean.item()
 
 
 def _train_epoch(

@@ -50,6 +50,16 @@ def fold_splits(dataset: GraphDataset, seed: int, folds: int = 10) -> Iterator[G
         yield found
 
 
+def whole_split(split: GraphDataset) -> GraphDataset:
+    """Return a copy of a data set with a split whose training part holds all graphs."""
+    assert split.benchmark is not None
+    found = copy.copy(split)
+    found.benchmark = dataclasses.replace(
+        split.benchmark, split={**split.benchmark.split, "train": torch.arange(len(split))}
+    )
+    return found
+
+
 def with_label_rate(dataset: GraphDataset, rate: float, seed: int) -> GraphDataset:
     """Return a copy of the data set with a random subset of its training part, to simulate few labels.
 

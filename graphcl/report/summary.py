@@ -129,13 +129,16 @@ def protocol_line(result: Mapping[str, Any], split_chooses: str = "C") -> str:
         train, valid, test = groups.values()
         sizes = f"{train} training graphs, settings by {valid} for validation, retrieval among {test} test graphs"
         parts.append(f"split by {result.get('split_by', 'group')}: {sizes}")
+    rate = f" ({100 * result['label_rate']:g} % of the labels)" if "label_rate" in result else ""
     if "split" in result:
         train, valid, test = result["split"].values()
-        parts.append(f"split: {train} training graphs, {split_chooses} by {valid} for validation, scored on {test}")
+        parts.append(
+            f"split: {train} training graphs{rate}, {split_chooses} by {valid} for validation, scored on {test}"
+        )
     if "folds" not in result:
         return "; ".join(parts)
     if result["inner_folds"] is None:
-        return f"{result['folds']} stratified folds, {split_chooses} by the next fold"
+        return f"{result['folds']} stratified folds{rate}, {split_chooses} by the next fold"
     parts += dict.fromkeys(filter(None, (evaluators.fact(name, "protocol") for name in result["scores"])))
     has = {"groups", "labels"} if groups else {"labels"}
     if on_folds := [name for name in result["scores"] if _is_on_folds(name, has)]:

@@ -204,7 +204,7 @@ class SparseIndex:
         arrays = {name: getattr(part.values, name) for name in ("data", "indices", "indptr")}
         # the compressed rows of [V, n] are the compressed columns of [n, V]
         arrays |= {"format": b"csc", "shape": part.values.shape[::-1], "column": part.column, **id_arrays(part.ids)}
-        write_whole(path, lambda out: np.savez(out, **arrays, encoder=self.encoder or ""))
+        write_whole(path, lambda file: np.savez(file, **arrays, encoder=self.encoder or ""))
         self._saved = path, _stamp(path)
 
     @classmethod

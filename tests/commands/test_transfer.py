@@ -1,7 +1,10 @@
 """`graphcl transfer`: both modes, output files, error messages."""
 
+import csv
 import json
+import re
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -14,6 +17,7 @@ from graphcl.experiment.build import make_model
 from graphcl.experiment.encoder_input import load_for
 from graphcl.experiment.finetune import finetune, with_outputs
 from graphcl.experiment.parts import fold_splits, with_label_rate
+from graphcl.experiment.predict import predict, predictions
 from graphcl.experiment.scoring import score
 from graphcl.loaders.loader import make_loader
 from graphcl.models.saved import load_encoder, read_saved, save_encoder
@@ -74,9 +78,9 @@ def test_fine_tuning(place, bbbp, tmp_path, capsys, monkeypatch):
     """Fine-tuning from scratch and from trained weights differ only in the initial weights of the encoder."""
     starts = []
 
-    def watched(model, dataset, seed, callbacks=(), **options):
+    def watched(model, dataset, seed, callbacks=(), on_predicted=None, **options):
         starts.append((seed, {key: value.clone() for key, value in model.state_dict().items()}, options))
-        return finetune(model, dataset, seed, callbacks=callbacks, **options)
+        return finetune(model, dataset, seed, callbacks=callbacks, on_predicted=on_predicted, **options)
 
     monkeypatch.setattr("graphcl.experiment.finetune.finetune", watched)
     out = tmp_path / "out"
@@ -103,6 +107,15 @@ def test_fine_tuning(place, bbbp, tmp_path, capsys, monkeypatch):
     assert [(row["seed"], row["start"], row["epoch"]) for row in rows] == [
         (seed, start, epoch) for seed in (0, 1) for start in ("untrained", "trained") for epoch in (1, 2)
     ]
+    predicted = predict(out, "ogbg-molbbbp", seed=1, data_root=str(place / "root"))
+    with open(out / "predictions.csv") as file:
+        kept_rows = [row for row in csv.DictReader(file) if row["seed"] == "1"]
+    assert len(kept_rows) == 8
+    for row in kept_rows:
+        assert predicted["y_p_1"][int(row["id"])] == pytest.approx(float(row["y_p_1"]), rel=1e-5)
+    assert {*read_saved(out)[1]} == {0, 1}
+    text = predictions(out, "ogbg-molbbbp", data_root=str(place / "root")).text
+    assert re.match(r"y by a model fine-tuned on 24 graphs for [12] epochs; test ROC-AUC % of this head: ", text)
     for number, scores in enumerate(result["scores"]["finetune"]["per_seed"]):
         for start, found in scores.items():
             valid = [row["valid"] for row in rows if (row["seed"], row["start"]) == (number, start)]
@@ -123,8 +136,23 @@ def test_folds(saved_graphs, tmp_path, capsys):
     again = finetune(with_outputs(load_encoder(own)[0], split, 0), split, 0, epochs=1, batch_size=8)
     assert (again.accuracy[0], again.chosen[0]) == (tuned["accuracy"][3], tuned["chosen"][3])
 
+    printed = capsys.readouterr().out
+    assert "10 stratified folds (10 % of the labels), epoch by the next fold; mean over 1 seed" in printed
+    with open(tmp_path / "tuned" / "predictions.csv") as file:
+        rows = list(csv.DictReader(file))
+    dataset = load_dataset(saved_graphs())
+    assert sorted(int(row["id"]) for row in rows) == [*range(36)]  # each graph is a test graph once
+    assert all(int(row["y"]) == dataset.y[int(row["id"])] for row in rows)
+    hits = [row["y"] == row["y_predicted"] for row in rows]
+    assert 100 * sum(hits) / 36 == pytest.approx(np.mean(tuned["accuracy"]), abs=3)  # folds differ by one graph
+    found = predictions(tmp_path / "tuned", dataset)
+    assert re.match(r"y by a model fine-tuned on 4 graphs for 1 epochs; .* estimate of 10 folds", found.text)
+    assert np.allclose(found.columns["y_p_1"] > 0.5, found.columns["y"] == 1)
+
     assert main([*words, str(tmp_path / "probed"), "--mode", "probe"]) == 0
     printed = capsys.readouterr().out
+    assert set(predict(tmp_path / "probed", dataset)["y"]) <= {0, 1}
+    assert np.load(tmp_path / "probed" / "embeddings.npz")["h"].shape[:2] == (1, 36)
     assert "accuracy %   ± seeds   ± folds\nsvm, untrained encoder" in printed
     assert "10 stratified folds, C by an inner 5-fold grid; mean over 3 seeds, of one encoder. ±: sample" in printed
 

@@ -47,20 +47,19 @@ def write_predictions(
 def _columns(dataset: GraphDataset, graphs: np.ndarray, predicted: np.ndarray) -> dict[str, np.ndarray]:
     benchmark = dataset.benchmark
     assert benchmark is not None
-    columns, texts = {"id": dataset.ids[graphs]}, dataset.classes if dataset.labelled else benchmark.classes
-    names = np.array([*texts], object) if texts is not None and len(texts) else None
+    columns, classes = {"id": dataset.ids[graphs]}, benchmark.classes if dataset.classes is None else dataset.classes
+    names = np.array(np.asarray(classes).tolist(), object) if len(classes) else None
     for task, truth, values in zip(
         task_names(benchmark.num_tasks, benchmark.tasks), dataset.y[graphs].numpy().T, predicted.T, strict=True
     ):
         measured = truth if names is None else np.array([None if np.isnan(y) else names[int(y)] for y in truth], object)
-        classes, certain = (np.empty(0) if benchmark.eval_metric in NUMBERS else np.arange(2)), False
-        outputs = values
-        if benchmark.eval_metric == "acc":
-            classes, certain = np.unique(values.astype(int)), True
-            outputs = values[:, None] == classes
-        elif len(classes):
-            outputs = np.stack([1 - values, values], axis=1)
-        found = target_columns(task, outputs, classes, names, certain)
+        if benchmark.eval_metric in NUMBERS:
+            found = target_columns(task, values, np.empty(0), None)
+        elif benchmark.eval_metric == "acc":
+            numbers = np.unique(values.astype(int))
+            found = target_columns(task, values[:, None] == numbers, numbers, names, certain=True)
+        else:
+            found = target_columns(task, np.stack([1 - values, values], axis=1), np.arange(2), names)
         columns |= {task: measured, f"{task}_predicted": found.pop(task), **found}
     return columns
 
