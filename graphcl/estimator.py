@@ -51,6 +51,8 @@ _SETTINGS = tuple(
     if name in {*TRAINING, "features", "max_degree", "device"} - {"views", "loss", "method"}
 )
 """Settings of a run that are keywords of `GraphCL`, in the order of the command line."""
+_READING = {"invalid", "standardise", "device", "random_state"}
+"""Parameters of how graphs are read and where they are embedded."""
 _FEW = 256
 """Fewer graphs than this are embedded by one thread."""
 _NAMED = tuple(setting.removeprefix("views.") for setting in NAMED)
@@ -124,6 +126,9 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         (6, 96)
     """
 
+    _frozen = False
+    """Whether `fit` keeps the encoder, which is installed with graphcl."""
+
     @partial(named_arguments, advice=_elsewhere)
     @keywords(Config, _SETTINGS)
     def __init__(
@@ -158,6 +163,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     def set_params(self, **params: Any) -> GraphCL:
         """Set parameters, including arguments of a loss, method, view or encoder (`loss__temperature`); return self."""
+        self._frozen = self._frozen and set(params) <= _READING
         inner = {key: value for key, value in params.items() if key.partition("__")[0] in _NAMED and "__" in key}
         super().set_params(**{key: value for key, value in params.items() if key not in inner})
         for key, value in inner.items():
@@ -178,6 +184,8 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         With `pairs`, tuples `(query, target)` or `(query, target, negative, ...)` of ids or the path of a table, see
         `graphcl.datasets.pair_file.with_pairs`, train on these; `targets` are the graphs of the targets, if not `X`.
         """
+        if self._frozen and groups is None and pairs is None:
+            return self
         own, X, groups = self._own_encoders(), _listed(X), _listed(groups)
         start = own
         before: ContrastiveModel | None = getattr(self, "model_", None) if self.warm_start else None
@@ -202,7 +210,13 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             raise InputError("`targets` needs the `pairs` of queries and targets; pass [(query, target), ...].")
         elif config.positives not in ("views", "group"):
             raise InputError(f"`positives` {config.positives} is a list of pairs; pass it to `fit` as `pairs`.")
-        try_settings(config, dataset, start)
+        try:
+            try_settings(config, dataset, start)
+        except InputError as error:
+            if getattr(self, "history_", None) != []:
+                raise
+            frozen = "sklearn.frozen.FrozenEstimator keeps its encoder, also in a pipeline"
+            raise InputError(f"`fit` trains a loaded estimator anew, but {error} {frozen}.") from None
         warn_of_columns(config, dataset)
         result = run_seed(config, dataset, seed, device, rows=(), encoder=start)
         self.history_, self.model_, self.seed_ = result.history, result.model.eval(), seed
@@ -343,7 +357,8 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def pretrained(cls, name: str, device: str = "auto", **settings: Any) -> GraphCL:
         """Return a fitted estimator with the encoder `name`, which is installed with graphcl.
 
-        `fit` would train it anew. As a step of a pipeline, wrap it in scikit-learn's `FrozenEstimator`.
+        `fit` keeps the encoder, also in a clone, so it can be a step of a pipeline or a ColumnTransformer. After
+        `set_params` of anything but how graphs are read, and with `groups` or `pairs`, `fit` trains.
 
         Args:
             name: `molecules`, see docs/molecules.md.
@@ -363,7 +378,16 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         found = copy.copy(_installed(cls, name, device))  # type: ignore[arg-type]
         with one_thread():
             found.model_ = copy.deepcopy(found.model_)  # the caller may train it
+        found._frozen = True
         return found.set_params(**settings)
+
+    def __sklearn_clone__(self) -> GraphCL:
+        return copy.copy(self) if self._frozen else super().__sklearn_clone__()
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Return the names of the output columns, graphcl0, graphcl1, ...; names of input columns are ignored."""
+        names: np.ndarray = super().get_feature_names_out()
+        return names
 
     @property
     def _n_features_out(self) -> int:

@@ -79,10 +79,10 @@ ARRAY_CHECKS = [
     "estimators_overwrite_params", "estimators_pickle", "f_contiguous_array_estimator", "fit_check_is_fitted",
     "fit_idempotent", "fit_score_takes_y", "methods_sample_order_invariance", "methods_subset_invariance",
     "n_features_in", "pipeline_consistency", "readonly_memmap_input", "set_output_transform",
-    "transformer_data_not_an_array", "transformer_general", "transformer_get_feature_names_out",
+    "transformer_data_not_an_array", "transformer_general",
 ]  # fmt: skip
 """Checks of `check_estimator` without and with `fit` on arrays. Left out: checks of messages for sparse, complex,
-one-dimensional or empty arrays, of column names of data frames, and of sample weights."""
+one-dimensional or empty arrays, of column names of data frames and of their number, and of sample weights."""
 
 
 class OfRows(GraphCL):

@@ -16,6 +16,11 @@ pytest.importorskip("rdkit", reason="rdkit is not installed")
 import pandas as pd
 from rdkit import Chem
 from rdkit.Chem.EnumerateStereoisomers import EnumerateStereoisomers, StereoEnumerationOptions
+from sklearn.compose import ColumnTransformer
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from graphcl.datasets.molecules.duplicates import duplicates
 
@@ -185,3 +190,32 @@ def test_targets_of_unlike_scales_are_warned_of():
         warnings.simplefilter("error")
         load_dataset(table, target=["a", "d"], split="random")
         load_dataset(table, target=["a", "c"], split="random", metric="r2")
+
+
+def test_the_installed_encoder_is_a_step_of_pipelines_and_tables(pretrained):
+    table = pd.DataFrame({"smiles": ["CCO", "CCN", "CCC", "CCCC"] * 3, "t": range(12)}, index=range(5, 17))
+    y, h = np.arange(12) % 4 > 1, pretrained.transform(table["smiles"])
+    pipeline = make_pipeline(GraphCL.pretrained("molecules"), StandardScaler(), LogisticRegression())
+    assert (pipeline.fit(table["smiles"], y).predict(["CCO", "CCCC"]) == [False, True]).all()
+    assert cross_val_score(pipeline, table["smiles"], y, cv=2).tolist() == [1, 1]
+    for column in ("smiles", ["smiles"], ["smiles", "t"]):
+        for output in ("default", "pandas"):
+            steps = [("m", GraphCL.pretrained("molecules"), column), ("n", StandardScaler(), ["t"])]
+            both = ColumnTransformer(steps).set_output(transform=output)
+            found = both.fit_transform(table)
+            np.testing.assert_allclose(np.asarray(found)[:, :-1], h, atol=1e-5)
+            assert [*both.get_feature_names_out()[[0, 767, 768]]] == ["m__graphcl0", "m__graphcl767", "n__t"]
+        assert [*found.index] == [*table.index]
+
+
+def test_fit_of_a_loaded_estimator_says_how_to_keep_it(tmp_path):
+    np.save(tmp_path / "d.npy", np.random.default_rng(0).normal(size=(4, 3)))
+    method = {"name": "clip", "vectors": str(tmp_path / "d.npy")}
+    GraphCL(method=method, **SMALL).fit(["CCO", "CCN", "CCC", "CCCC"]).save(tmp_path / "encoder.pt")
+    (tmp_path / "d.npy").unlink()
+    loaded = GraphCL.load(tmp_path / "encoder.pt")
+    one_line(lambda: loaded.fit(["CCO", "CCN"]), "`fit` trains a loaded", "cannot read `vectors`", "FrozenEstimator")
+    changed = GraphCL.pretrained("molecules").set_params(method="two_views", loss="infonce", epochs=1, batch_size=2)
+    before = changed.model_
+    changed.set_params(first="node_drop", second="node_drop")
+    assert changed.fit(["CCO", "CCN"]).model_ is not before
