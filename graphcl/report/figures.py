@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -40,9 +41,11 @@ def gains(title: str, rows: Mapping[str, Sequence[FoldScores]]) -> Any:
         axis.scatter(place + _offsets(folds, 0.035), folds, s=9, color=colour, alpha=0.35, linewidths=0)
         means = [score.mean for score in scores]
         axis.scatter([place] * len(means), means, s=34, color=colour, zorder=4)
-        axis.text(place + 0.14, float(np.mean(means)), f"{np.mean(means):.2f}", va="center", weight="bold")
-    axis.set(xlim=(-0.4, len(rows) - 0.3), ylabel=metric_label(scores[0].metric))
-    axis.set_xticks(range(len(rows)), [*rows])
+        top, above = (place, max(folds)), {"textcoords": "offset points", "ha": "center", "weight": "bold"}
+        axis.annotate(f"{np.mean(means):.2f}", top, (0, 6), **above)
+    axis.margins(y=0.14)
+    axis.set(xlim=(-0.5, len(rows) - 0.5), ylabel=metric_label(scores[0].metric))
+    axis.set_xticks(range(len(rows)), [textwrap.fill(label, 16) for label in rows])
     axis.grid(False, axis="x")
     return figure
 
