@@ -219,7 +219,7 @@ def _run(request: Request) -> int:
     from graphcl.sweep.figures import write_figures  # imported here, as it loads matplotlib
 
     names = write_figures(out, result.tables)
-    print(f"figures: {', '.join(names) or 'none, as no cell is finished'}")
+    print(f"figures: {', '.join(names) or 'none, as no cell is finished or the table is too long'}")
     for name, error in list(result.failed.items())[:10]:
         print(f"graphcl: {name} failed: {error}", file=sys.stderr)
     if result.failed:

@@ -67,9 +67,9 @@ class FoldScores:
 
     def __repr__(self) -> str:
         name, percent, _ = metric_name(self.metric).partition(" %")
-        spread = sample_deviation(self.accuracy)
-        over = "" if spread is None else f" over {len(self.accuracy)} folds"
-        spread = "" if spread is None else f" ± {spread:.2f}"
+        deviation = sample_deviation(self.accuracy)
+        spread = "" if deviation is None else f" ± {deviation:.2f}"
+        over = "" if deviation is None else f" over {len(self.accuracy)} folds"
         return f"{type(self).__name__}({name} {self.mean:.2f}{spread}{percent}{over}, seed {self.seed})"
 
     @classmethod

@@ -35,9 +35,10 @@ def locked(folder: Path) -> Iterator[None]:
     lock = FileLock(folder / ".lock")
     try:
         refuse_links(folder, ".lock", "cells", "figures")
-        is_sweep = (folder / "sweep.yaml").exists() or (folder / "cells").is_dir()
-        if folder.exists() and not is_sweep and any(folder.iterdir()):
-            raise InputError(f"{folder} is not empty and not a sweep folder; pass another --out.")
+        names = {file.name for file in folder.iterdir()} if folder.exists() else set()
+        # `cells` alone is that of a sweep that was killed before it wrote its plan
+        if "sweep.yaml" not in names and names - {"cells", ".lock"}:
+            raise InputError(f"{folder} is not empty and not a sweep folder, without sweep.yaml; pass another --out.")
         (folder / "cells").mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=0)
     except Timeout:

@@ -123,6 +123,14 @@ def test_an_extension_keeps_cells_settings_imports_and_layout(stored, tmp_path, 
     assert "32 cells, 8 of them reference rows; 23 finished" in capfd.readouterr().out
 
 
+def test_tables_without_their_plan_are_not_overwritten(stored, capfd):
+    (stored / "sweep.yaml").unlink()
+    before = content(stored)
+    assert main(f"--dataset own.pt --loss hcl infonce {QUICK} --seeds 0 --out S".split()) == 2
+    assert "S is not empty and not a sweep folder, without sweep.yaml; pass" in capfd.readouterr().err
+    assert content(stored) == before
+
+
 def test_in_python_a_plan_without_stored_cells_is_refused(stored):
     before, spec = content(stored), yaml.safe_load((stored / "sweep.yaml").read_text())
     fewer = {**spec, "settings": {**spec["settings"], "seeds": [0]}}
