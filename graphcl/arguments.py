@@ -122,30 +122,54 @@ _WANTED = {
 """First word of a type of pydantic's errors -> the value that is wanted."""
 MAX_NAMES = 30
 """Largest number of valid names that a message lists."""
-_SYNONYMS = {
-    "simclr": ("ntxent", "twoviews"),
-    "tau": ("temperature",),
-    "p": ("ratio",),
-    "hidden": ("hiddenchannels",),
-    "augmentation": ("first", "second"),
-    "aug": ("first", "second"),
-    "augratio": ("ratio",),
-    "view1": ("first",),
-    "view2": ("second",),
+_MEANT = {
+    "simclr": "ntxent twoviews",
+    "tau temp": "temperature",
+    "p augratio droprate": "ratio",
+    "augmentation augmentations aug transform transforms": "first second",
+    "view1": "first",
+    "view2": "second",
+    "learningrate stepsize": "lr",
+    "model network gnn backbone arch architecture": "encoder",
+    "evaluator evaluators evaluate classifier downstream": "eval",
+    "batch bs": "batchsize",
+    "dim hidden hiddendim hiddensize embdim embeddingdim width channels units": "hiddenchannels outchannels",
+    "outdim": "outchannels",
+    "projdim projectiondim": "projection",
+    "layers nlayers numgclayers depth": "numlayers",
+    "epoch numepochs nepochs maxepochs": "epochs",
+    "iterations iters maxsteps": "steps",
+    "seed randomstate": "seeds",
+    "optim": "optimizer",
+    "wd l2": "weightdecay",
+    "scheduler lrscheduler": "schedule",
+    "clip gradclip clipgrad maxnorm": "clipnorm",
+    "earlystopping": "patience",
+    "fp16 bf16 precision mixedprecision": "amp",
+    "gpu cuda": "device",
+    "workers numworkers": "threads",
+    "data ds dataname": "dataset",
+    "output outdir savedir logdir folder": "out",
+    "pooling pool": "readout",
+    "criterion objective lossfn": "loss",
+    "cv nfolds kfold kfolds": "folds",
+    "pretrained weights": "init",
+    "m ema": "momentum",
 }
-"""Name in the literature -> names in this library, all in lower case without `_` and `-`."""
+_SYNONYMS = {word: meant.split() for words, meant in _MEANT.items() for word in words.split()}
+"""Name that people type -> names in this library, all in lower case without `_` and `-`."""
 MAX_PROBLEMS = 20
 """Largest number of mistakes that one message lists."""
 
 
-def nearest(name: object, valid: Iterable[str]) -> str:
+def nearest(name: object, valid: Iterable[str], similar: Sequence[str] = ()) -> str:
     """Return advice on an unknown `name` for an error message: similar names, and all valid names.
 
-    Beyond `MAX_NAMES` valid names, list only the three most similar ones.
+    Beyond `MAX_NAMES` valid names, list only the three most similar ones, or those in `similar`.
     """
     names = sorted(set(valid))
     if len(names) > MAX_NAMES:
-        return f"{did_you_mean(resembling(name, names, 0))}there are {len(names)} names"
+        return f"{did_you_mean(similar or resembling(name, names, 0))}there are {len(names)} names"
     return f"{did_you_mean(resembling(name, names))}choose from: {', '.join(names) or 'nothing'}"
 
 
@@ -188,7 +212,10 @@ def plain(name: str) -> str:
 
 
 def problems(
-    error: ValidationError, model: type[BaseModel], prefix: str = "", names: Iterable[str] | None = None
+    error: ValidationError,
+    model: type[BaseModel],
+    prefix: str = "",
+    unknown: Callable[[str], str] | None = None,
 ) -> list[str]:
     """Return one line for each problem of a failed validation; a last line counts problems beyond `MAX_PROBLEMS`.
 
@@ -196,7 +223,7 @@ def problems(
         error: the error that pydantic raised.
         model: the model that was validated.
         prefix: dotted path put before each name.
-        names: names to suggest for an unknown setting; default: the fields of `model`.
+        unknown: function that returns advice on an unknown setting; default: the nearest fields of `model`.
     """
     lines = []
     found = error.errors()
@@ -209,8 +236,8 @@ def problems(
             line = f"{name} is required."
         elif kind == "extra_forbidden":
             *parents, key = item["loc"]
-            valid = _keys(model, parents) if parents or names is None else names
-            line = f"{name} is not a known key; {nearest(key, valid)}."
+            known = unknown is None or parents
+            line = f"{name} is not a known key; {nearest(key, _keys(model, parents)) if known else unknown(key)}."
         elif kind == "invalid_key":
             line = f"{name} is not a known key: keys are strings."
         elif kind == "too_short":

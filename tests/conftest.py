@@ -28,6 +28,16 @@ def pytest_xdist_auto_num_workers() -> int:
     return min(cpu_count(), 8)
 
 
+def overriding(base: list[str], *more: str) -> list[str]:
+    """Return the arguments `base` without the options that `more` gives too, and `more`."""
+    keys = {word.partition("=")[0].replace("_", "-") for word in more if word.startswith("--")}
+    kept, keep = list[str](), True
+    for word in base:
+        keep = word.replace("_", "-") not in keys if word.startswith("--") else keep
+        kept += [word] if keep else []
+    return [*kept, *more]
+
+
 def small_graphs(
     n: int = 36, classes: int = 2, labelled: bool = True, edge_attr: bool = False, molecules: bool = False
 ) -> list[Data]:

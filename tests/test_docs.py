@@ -166,7 +166,10 @@ def test_the_options_in_the_text_exist():
         elif values and key not in ("--config", "--import"):
             of_pairs = key in ("--towers", "--targets", "--batch-by", "--hard-negatives", "--pair-share")
             of_pairs |= "supcon" in values
-            RUN.parse([key, *values, *NEW_RUN * (key == "--resume"), *["--positives", "pairs.csv"] * of_pairs])
+            needed = ["--positives", "pairs.csv"] * of_pairs + ["--positives", "group", "--views.first", "random4"] * (
+                key == "--singles"
+            )
+            RUN.parse([key, *values, *NEW_RUN * (key == "--resume"), *needed])
 
 
 def slug(heading: str) -> str:

@@ -33,6 +33,7 @@ from graphcl.system.progress import showing
 from graphcl.system.signals import Stop
 from graphcl.training.loop import Epoch
 from graphcl.training.settings import TrainingSettings
+from tests.conftest import overriding
 from tests.methods.small import OF_GRAPHS, vectors
 
 ROWS = row_labels()
@@ -55,7 +56,7 @@ def go(saved_graphs, tmp_path, capfd):
         out = tmp_path / "run"
         dataset = [] if "--dataset" in words else ["--dataset", saved_graphs(**options)]
         where = [] if "--out" in words else ["--out", str(out)]
-        code = main([*dataset, *QUICK, *where, *words])
+        code = main([*dataset, *where, *overriding(QUICK, *words)])
         captured = capfd.readouterr()
         return code, captured.out, captured.err, out
 
@@ -152,7 +153,7 @@ def test_without_out_folders_are_numbered(saved_graphs, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = saved_graphs()
     for _ in range(2):
-        assert main(["--dataset", path, *QUICK, "--epochs", "1"]) == 0
+        assert main(["--dataset", path, *overriding(QUICK, "--epochs", "1")]) == 0
     assert sorted(folder.name for folder in (tmp_path / "runs").iterdir()) == ["own-infonce-1", "own-infonce-2"]
 
 
@@ -258,7 +259,7 @@ def test_mutag_gains_from_training(mirror, tmp_path):
 
 def test_from_any_directory_as_a_module_until_it_is_interrupted(tmp_path, saved_graphs):
     """`python -m graphcl.run` works in any directory; SIGINT gives exit code 75 and names the folder to resume."""
-    words = [sys.executable, "-m", "graphcl.run", "--dataset", saved_graphs(), *QUICK, "--epochs", "100000"]
+    words = [sys.executable, "-m", "graphcl.run", "--dataset", saved_graphs(), *overriding(QUICK, "--epochs", "100000")]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     env = {**os.environ, "PYTHONPATH": str(run_module.__file__).rsplit("/graphcl/", 1)[0]}
     # A background process ignores SIGINT, and its children inherit this.

@@ -7,7 +7,7 @@ import re
 import sys
 import textwrap
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin
 
@@ -45,7 +45,7 @@ class Command(Generic[S]):
     """Parser of the arguments of one command, such as `graphcl run`, with its help text.
 
     Every field of `model` is an option `--field`; nested settings have dotted names. Options override `--config FILE`
-    regardless of their order. If a setting is given several times, the last value is used.
+    regardless of their order. The values of a repeated option add up if it takes several, and must be equal if not.
 
     Args:
         usage: usage line of the help text.
@@ -59,6 +59,7 @@ class Command(Generic[S]):
         common: fields that the short help lists; default: all. `--help all` always lists all.
         topic: function that takes the NAME of `--help NAME` and returns a help text.
         similar: function that takes an unknown key and returns options with a similar name.
+        without: fields that are no options of this command, only of `graphcl run`.
     """
 
     usage: str
@@ -71,6 +72,7 @@ class Command(Generic[S]):
     common: Sequence[str] | None = None
     topic: Callable[[str], str] | None = None
     similar: Callable[[str], list[str]] | None = None
+    without: Collection[str] = ()
 
     @property
     def about(self) -> str:
@@ -149,7 +151,8 @@ class Command(Generic[S]):
         first, options = None, Options()
         if self.positional is not None and arguments and not arguments[0].startswith("--"):
             first, *arguments = arguments
-        known = [name for name in self.model.model_fields if first is None or name != self.positional]
+        fields = [name for name in self.model.model_fields if name not in self.without]
+        known = [name for name in fields if first is None or name != self.positional]
         known += [*more, "config", "print_config"]
         for argument in arguments:
             if "\0" in argument:
@@ -163,10 +166,13 @@ class Command(Generic[S]):
                 hint = f", such as --dataset {argument}" if "dataset" in known else ""
                 raise InputError(f"`{argument}` belongs to no option; pass settings as --KEY VALUE{hint}, see --help.")
         for key, _ in options:
+            if key.split(".")[0] in self.without:
+                raise InputError(f"`{flag(key)}` is an option of graphcl run only; leave it out.")
             if key.split(".")[0] not in known:
                 meant = self.similar(key) if self.similar else map(flag, resembling(key, known))
                 raise InputError(f"`{flag(key)}` is not a known option; {did_you_mean([*meant])}see --help all.")
-        return first, options
+        several = {*more, *(name for name in fields if _is_list(self.model.model_fields[name].annotation))}
+        return first, _merged(options, several)
 
     def model_validate(self, values: dict[str, Any]) -> S:
         """Return nested values as settings; raise InputError with one line per missing or invalid value."""
@@ -183,12 +189,29 @@ class Command(Generic[S]):
         """Return the help text of the command, with all options if `every`, else with the common options."""
         fields = self.model.model_fields
         names = sorted(fields, key=lambda name: not fields[name].is_required() and name != self.positional)
-        if self.common is not None and not every:
-            names = [*self.common]
+        names = [*self.common] if self.common is not None and not every else names
+        names = [name for name in names if name not in self.without]
         lines = [option_help(name, fields[name], positional=name == self.positional) for name in names]
         lines += [option_line(option, text) for option, text in GENERAL.items()]
         lines += ["", details] if (details := self.details()) else []
         return "\n".join([f"usage: {self.usage}", "", self.about, "", *lines]) + "\n"
+
+
+def _merged(options: Options, several: Collection[str]) -> Options:
+    """Return each option once: with the values of all its occurrences if it takes `several`, also as `loss.mu`.
+
+    Raises:
+        InputError: an option that takes one value is given several.
+    """
+    merged: dict[str, list[str]] = {}
+    for key, values in options:
+        before = merged.get(key)
+        if before is None or key.split(".")[0] in several:
+            merged[key] = [*(before or ()), *values]
+        elif before != values:
+            both = " and ".join(" ".join(each) or "no value" for each in (before, values))
+            raise InputError(f"`{flag(key)}` is given twice, as {both}; give it once.")
+    return list(merged.items())
 
 
 def read_value(model: type[BaseModel], key: str, given: list[str]) -> Any:
@@ -202,7 +225,7 @@ def read_value(model: type[BaseModel], key: str, given: list[str]) -> Any:
         InputError: the number of values is wrong.
     """
     kind = _base(model.model_fields[key].annotation) if key in model.model_fields else None
-    if get_origin(kind) is list:
+    if kind is not None and _is_list(kind):
         if not given:
             raise InputError(f"`{flag(key)}` takes one or more values, got 0.")
         text = " ".join(given)
@@ -269,6 +292,10 @@ def option_help(name: str, field: FieldInfo, positional: bool = False) -> str:
 def option_line(option: str, text: str) -> str:
     """Return a line of the help text: `option`, then `text`, wrapped at 120 columns."""
     return textwrap.fill(f"  {option:23} {text}", 120, subsequent_indent=" " * 26, break_on_hyphens=False)
+
+
+def _is_list(annotation: Any) -> bool:
+    return get_origin(_base(annotation)) is list
 
 
 def _plain(value: Any) -> Any:

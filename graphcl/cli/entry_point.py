@@ -71,14 +71,15 @@ def program(interrupted: str) -> Iterator[Program]:
 
 @contextmanager
 def warnings_as_lines() -> Iterator[None]:
-    """Print this package's warnings as "graphcl: warning: ...", without the line of code."""
-    before = warnings.showwarning
+    """Print each of this package's warnings once, as "graphcl: warning: ...", without the line of code."""
+    before, texts = warnings.showwarning, set[str]()
 
     def show(message: Any, category: type[Warning], *place: Any, **more: Any) -> None:
-        if issubclass(category, InputWarning):
-            _print_error(f"graphcl: warning: {printable(str(message))}")
-        else:
+        if not issubclass(category, InputWarning):
             before(message, category, *place, **more)
+        elif (text := printable(str(message))) not in texts:  # Python forgets what it showed when filters change
+            texts.add(text)
+            _print_error(f"graphcl: warning: {text}")
 
     warnings.showwarning = show
     try:

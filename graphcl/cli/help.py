@@ -6,17 +6,19 @@ import inspect
 import textwrap
 from collections.abc import Iterator
 
-from graphcl.arguments import nearest, plain, resembling
+from graphcl.arguments import nearest, plain
 from graphcl.cli.command_line import flag, option_help, option_line, shown_default
 from graphcl.config.recipes import shipped_configs
-from graphcl.config.resolve import NAMED, setting_paths
+from graphcl.config.resolve import NAMED, setting_paths, similar_settings
 from graphcl.config.settings import Config
 from graphcl.config.specs import choices
 from graphcl.errors import InputError
 from graphcl.registry import Registry, evaluators
 
-REGISTRIES = {registry.group.removeprefix("graphcl."): (registry, path) for path, registry in NAMED.items()}
-"""Help topic, such as `losses` -> registry, and a setting that takes a name from this registry."""
+REGISTRIES: dict[str, tuple[Registry, str]] = {}
+"""Help topic, such as `losses` -> registry, and the first setting that takes a name from this registry."""
+for _path, _registry in NAMED.items():
+    REGISTRIES.setdefault(_registry.group.removeprefix("graphcl."), (_registry, _path))
 LISTS = (*REGISTRIES, "evaluators", "datasets", "configurations")
 
 
@@ -38,27 +40,15 @@ def topic(name: str) -> str:
         paths = [path for path in setting_paths() if plain(name) in map(plain, (path, *path.rsplit(".", 1)))]
         found = ["".join(f"{_describe_setting(path)}\n" for path in paths)] if paths else []
     if not found:
-        every = [*(each for registry, _ in REGISTRIES.values() for each in choices(registry)), *LISTS]
+        every = [each for registry, _ in REGISTRIES.values() for each in choices(registry)]
+        every += [*LISTS, *Config.model_fields]
         raise InputError(f"no help about {name!r}; {nearest(name, every)}; topics: all, {', '.join(LISTS)}.")
     return "\n".join(found)
 
 
 def similar_options(key: str) -> list[str]:
-    """Return up to three options that the user may have meant by `key`.
-
-    Settings and arguments with a similar name come first, then settings with the words of `key` in their description.
-
-    Example:
-        >>> similar_options("temperature"), similar_options("learning_rate"), similar_options("momentum")
-        (['--loss.temperature'], ['--lr'], ['--method.momentum'])
-    """
-    # a typo in a setting's own name needs no registry, which takes seconds to import PyTorch
-    own = [*Config.model_fields, "views.first", "views.second"]
-    found = resembling(key, own, 0.8) or resembling(key, setting_paths(), 0.8)
-    texts = {name: field.description or "" for name, field in Config.model_fields.items()}
-    described = [name for name, text in texts.items() if {*key.split("_")} <= {*text.lower().split()}]
-    shortest = sorted(described, key=lambda name: len(texts[name]))[:1]
-    return [flag(path) for path in (found or shortest or resembling(key, texts))][:3]
+    """Return up to three options that the user may have meant by `key`, see `similar_settings`."""
+    return [flag(path) for path in similar_settings(key)]
 
 
 def _describe_setting(path: str) -> str:

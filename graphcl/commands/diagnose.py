@@ -71,6 +71,16 @@ COMMAND = Command(
     validate=_validate,
     common=("dataset", "mirror", "features", "positives", "eval", "seeds", "rows", "graphs", "quick", "epochs", "out"),
     similar=similar_options,
+    without=(
+        "score_every",
+        "track",
+        "resume",
+        "checkpoint",
+        "report",
+        "name",
+        "rank_timeout",
+        "sync_batchnorm",
+    ),
 )
 
 

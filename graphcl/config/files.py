@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ _Loader.add_implicit_resolver(
 
 
 def _check(tree: yaml.Node | None, length: int) -> None:
-    """Raise YAMLError if a tree is too deep, holds a NUL character, or far more nodes than its text has characters.
+    """Raise YAMLError if a tree is too deep, gives a key twice, or holds a NUL character or more nodes than characters.
 
     Nested aliases can expand a short text to a huge tree, and a NUL character would truncate file names.
     """
@@ -81,9 +82,13 @@ def _check(tree: yaml.Node | None, length: int) -> None:
         node, depth = waiting.pop()
         inner = node.value if isinstance(node, yaml.CollectionNode) else []
         count += len(inner)
-        if count > 1000 + 10 * length or depth > _MAX_DEPTH:
+        if count > 1000 + length or depth > _MAX_DEPTH:
             raise yaml.YAMLError("it is nested too deeply, or its aliases unfold to too much")
         if isinstance(node, yaml.ScalarNode) and "\0" in node.value:
             raise yaml.YAMLError("a text holds a NUL character")
+        if isinstance(node, yaml.MappingNode):  # by the text of the keys, as `1` and `"1"` become one
+            keys = Counter(key.value for key, _ in inner if isinstance(key, yaml.ScalarNode))
+            if twice := [key for key, times in keys.items() if times > 1 and key != "<<"]:
+                raise yaml.YAMLError(f"the key {twice[0]!r} is given twice; give it once")
         for each in inner:
             waiting += [(part, depth + 1) for part in (each if isinstance(each, tuple) else (each,))]

@@ -12,7 +12,7 @@ def set_value(values: dict[str, Any], path: Sequence[str], value: Any, defaults:
     """Set a nested value in place, and create missing mappings on its path.
 
     A bare name on the path, such as `adnce`, becomes `{name: adnce}`. A missing mapping starts as its value in
-    `defaults` if that has a `name`; otherwise it starts empty.
+    `defaults` if that has a `name`; otherwise it starts empty. `imports` add up, as names of all files may be needed.
     """
     default: Any = defaults
     for key in path[:-1]:
@@ -22,6 +22,9 @@ def set_value(values: dict[str, Any], path: Sequence[str], value: Any, defaults:
         inner = values.get(key, {} if group else default)
         values[key] = {"name": inner} if isinstance(inner, str) else dict(inner) if isinstance(inner, dict) else {}
         values = values[key]
+    if [*path] == ["imports"]:
+        before, more = ([each] if isinstance(each, str) else each for each in (values.get("imports", []), value))
+        value = list(dict.fromkeys([*before, *more])) if isinstance(before, list) and isinstance(more, list) else value
     values[path[-1]] = value
 
 

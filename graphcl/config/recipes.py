@@ -9,7 +9,7 @@ from typing import Any
 
 from graphcl.arguments import named_arguments, nearest
 from graphcl.config.files import read_yaml
-from graphcl.config.nested import set_value
+from graphcl.config.nested import expanded, set_value
 from graphcl.config.settings import Config
 from graphcl.errors import InputError
 
@@ -48,7 +48,7 @@ def read_config(path: str | Path, dataset: str | None = None) -> dict[str, Any]:
     groups = values.pop("by_dataset", {})
     if not isinstance(groups, dict) or not all(isinstance(group, dict) for group in groups.values()):
         raise InputError(f"{path}: `by_dataset` must map names of data sets to settings, got {groups!r}.")
-    return override(values, groups.get(Path(str(dataset or values.get("dataset"))).stem, {}))
+    return override(expanded(values), groups.get(Path(str(dataset or values.get("dataset"))).stem, {}))
 
 
 def override(values: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:

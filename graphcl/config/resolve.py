@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from graphcl.arguments import named_arguments, nearest, problems
+from graphcl.arguments import MAX_PROBLEMS, named_arguments, nearest, problems, resembling
 from graphcl.config.needs import unused
 from graphcl.config.nested import expanded
 from graphcl.config.settings import Config, Views
@@ -42,7 +42,7 @@ def make_config(values: Mapping[str, Any], own: Iterable[str] | None = None) -> 
     try:
         config = Config.model_validate(values)
     except ValidationError as error:
-        found += problems(error, Config, names=setting_paths())
+        found += problems(error, Config, unknown=_advice)
         if any(item["loc"][0] == "imports" for item in error.errors()):  # the file may register the names
             raise ConfigError("\n".join(found)) from None
         config = Config.model_validate(_without_errors(values, error))
@@ -87,6 +87,31 @@ def setting_paths() -> list[str]:
     for setting, registry in NAMED.items():
         paths += [f"{setting}.{argument}" for name in registry for argument in registry.arguments(name).defaults]
     return list(dict.fromkeys(paths))
+
+
+def similar_settings(key: str) -> list[str]:
+    """Return up to three settings that the user may have meant by `key`.
+
+    Settings and arguments with a similar name come first, then settings with the words of `key` in their description.
+
+    Example:
+        >>> similar_settings("temperature"), similar_settings("learning_rate"), similar_settings("momentum")
+        (['loss.temperature'], ['lr'], ['method.momentum'])
+    """
+    # a typo in a setting's own name needs no registry, which takes seconds to import PyTorch
+    names = [*Config.model_fields, "views.first", "views.second"]
+    found = resembling(key, names, 0.8)
+    if not found:
+        paths = [path for path in setting_paths() if "target" in key or not path.startswith("target_encoder.")]
+        found = resembling(key, paths, 0.8)
+    texts = {name: field.description or "" for name, field in Config.model_fields.items()}
+    described = [name for name, text in texts.items() if {*key.split("_")} <= {*text.lower().split()}]
+    shortest = sorted(described, key=lambda name: len(texts[name]))[:1]
+    return (found or shortest or resembling(key, texts))[:3]
+
+
+def _advice(key: str) -> str:
+    return nearest(key, setting_paths(), similar_settings(key))
 
 
 def _resolved(config: Config) -> dict[str, Any]:
@@ -152,9 +177,8 @@ def _invalid_values(config: Config) -> Iterator[str]:
         yield "`resume` needs the run folder, as in --resume FOLDER."
     if config.loss.get("reduction", "mean") != "mean":
         yield f"`loss.reduction` must be 'mean' for training, got {config.loss['reduction']!r}."
-    for name in config.eval:
-        if name not in evaluators:
-            yield f"`eval`: unknown evaluator {name!r}; {nearest(name, evaluators)}."
+    for name in [name for name in config.eval if name not in evaluators][:MAX_PROBLEMS]:
+        yield f"`eval`: unknown evaluator {name!r}; {nearest(name, evaluators)}."
 
 
 def _contradictions(config: Config) -> Iterator[str]:
@@ -201,13 +225,13 @@ def _without_paths(values: Mapping[str, Any], paths: Iterable[str]) -> dict[str,
 
 def _without_errors(values: Mapping[str, Any], error: ValidationError) -> dict[str, Any]:
     """Return `values` without the settings that `error` reports, so that the remaining settings can be checked."""
-    wrong: dict[str, list[tuple[str, ...]]] = {}
+    wrong: dict[str, set[tuple[str, ...]]] = {}
     for item in error.errors():
         path = tuple(map(str, item["loc"]))
-        wrong.setdefault(path[0], []).append(path)
+        wrong.setdefault(path[0], set()).add(path)
     rest = {key: value for key, value in values.items() if str(key) not in wrong}
     for key, value in values.items():
-        paths = wrong.get(str(key), [])
+        paths = wrong.get(str(key))
         if paths and isinstance(value, dict) and all(len(path) == 2 for path in paths):
             rest[key] = {name: inner for name, inner in value.items() if (str(key), str(name)) not in paths}
     return rest

@@ -7,6 +7,7 @@ import pytest
 from graphcl import errors
 from graphcl.cli.command_line import flag
 from graphcl.cli.help import topic
+from graphcl.commands.diagnose import COMMAND as DIAGNOSE
 from graphcl.commands.run import COMMAND as RUN
 from graphcl.config import make_config
 from graphcl.config.settings import Config
@@ -61,7 +62,32 @@ def test_lists_with_commas_blanks_and_ranges():
             assert getattr(RUN.parse(words), option) == value, words
 
 
+def test_a_repeated_option_adds_its_values(tmp_path):
+    for name in ("a", "b", "c"):
+        (tmp_path / f"{name}.py").touch()
+    (tmp_path / "mine.yaml").write_text(f"imports: ['{tmp_path}/a.py']\n")
+    words = [f"--import={tmp_path}/b.py", "--seeds", "0-1", "--eval", "svm", "--lr", "0.1", f"--import={tmp_path}/c.py"]
+    words += ["--seeds", "5", "--eval", "knn,logreg", "--lr", "0.1", "--config", f"{tmp_path}/mine.yaml"]
+    config = RUN.parse(words)
+    assert [file.rsplit("/", 1)[1] for file in config.imports] == ["a.py", "b.py", "c.py"]
+    assert (config.seeds, config.eval, config.lr) == ([0, 1, 5], ["svm", "knn", "logreg"], 0.1)
+
+
+def test_options_of_a_run_are_no_options_of_a_diagnosis():
+    for words in ("--score-every 2", "--track wandb", "--resume here", "--checkpoint.epochs 2", "--report false"):
+        with pytest.raises(InputError, match=rf"^`{words.split()[0]}` is an option of graphcl run only; leave it out"):
+            DIAGNOSE.parse(["--dataset", "synthetic", *words.split()])
+        assert f"{words.split()[0].split('.')[0]} " not in DIAGNOSE.help(True)
+
+
 MESSAGES = [
+    ("--lr 0.1 --epochs 3 --lr 0.2", "`--lr` is given twice, as 0.1 and 0.2; give it once."),
+    ("--amp --amp false", "`--amp` is given twice, as no value and false; give it once."),
+    ("--loss.mu 1 --loss.mu 2", "`--loss.mu` is given twice, as 1 and 2; give it once."),
+    ("--learning-rate 1", "`--learning-rate` is not a known option; did you mean --lr? see"),
+    ("--model gin", "`--model` is not a known option; did you mean --encoder? see"),
+    ("--hidden-dim 8", "`--hidden-dim` is not a known option; did you mean --encoder.hidden-channels or "),
+    ("--layers 8", "`--layers` is not a known option; did you mean --encoder.num-layers? see"),
     ("--loss dcl\0b", r"`dcl\x00b` contains a NUL character"),
     ("--seeds", "`--seeds` takes one or more values, got 0."),
     ("--lr 1 2", "`--lr` takes one value, got 2."),
@@ -75,6 +101,23 @@ MESSAGES = [
     ("--loss infonce --loss.negatives queue", "`loss.negatives` queue needs a method with a queue, not"),
     ("--resume a --out b", "`--resume` and `--out` name different folders, a and b; give one."),
 ]
+
+
+def test_both_doors_suggest_the_same_settings():
+    for name in ("learning_rate", "model", "evaluator", "batch", "dim", "tau", "wd", "gpu", "num_epochs", "temprature"):
+        with pytest.raises(InputError) as typed:
+            RUN.parse([flag(name), "1"])
+        with pytest.raises(InputError) as passed:
+            make_config({name: 1})
+        meant = [re.search(r"did you mean ([^?]+)\?", str(each.value))[1] for each in (typed, passed)]
+        assert meant[0] == " or ".join(map(flag, meant[1].split(" or "))), name
+
+
+def test_a_misspelt_argument_of_the_encoder_is_one_line():
+    with pytest.raises(InputError) as caught:
+        RUN.parse(["--encoder.layers", "3"])
+    assert str(caught.value).startswith("`encoder.layers` is not a known key; did you mean num_layers?")
+    assert "\n" not in str(caught.value)
 
 
 def test_messages():
@@ -100,10 +143,14 @@ def test_help_about_lists_and_names():
     assert all(name in topic("datasets") for name in dataset_names())
     assert "  graphcl         GraphCL (You et al., " in topic("configurations")
     assert topic("ADNCE").startswith("loss adnce, with its defaults:\n  --loss adnce --loss.temperature 0.2 ")
+    assert topic("gin").startswith("encoder gin, with its defaults:\n  --encoder gin --encoder.hidden_channels 32 ")
+    assert topic("node_drop").startswith("augmentation node_drop, with its defaults:\n  --views.first node_drop ")
     assert topic("moco").count("with its defaults") == 2  # a loss and a method
     assert "--loss.temperature      argument of adnce [0.2], alpha_cl" in topic("temperature")
     with pytest.raises(InputError, match="no help about 'adnse'; did you mean adnce or"):
         topic("adnse")
+    with pytest.raises(InputError, match="no help about 'learning_rate'; did you mean lr"):
+        topic("learning_rate")
 
 
 def test_what_is_printed_instead_of_running(capsys):

@@ -15,7 +15,7 @@ from graphcl.datasets import write_on_disk
 from graphcl.errors import InputError
 from graphcl.system.processes import completed
 from tests.commands.files import save_untrained
-from tests.conftest import small_graphs
+from tests.conftest import overriding, small_graphs
 
 SIZES = ["--batch-size", "5", "--shard-size", "5"]  # of 36 graphs, the last batch of one is merged: 7 shards
 
@@ -70,7 +70,7 @@ def test_shards_equal_one_file_and_only_missing_ones_are_made_again(inputs, tmp_
     assert main([*given, "--out", str(out), *SIZES, "--force"]) == 0
     assert not any(each.is_dir() for each in out.iterdir())
     assert sorted(each.name for each in out.iterdir() if "part-" not in each.name) == ["_manifest.json", "notes.txt"]
-    assert main([*words, "--workers", "2", "--out", str(tmp_path / "one.csv")]) == 2
+    assert main(overriding(words, "--workers", "2", "--out", str(tmp_path / "one.csv"))) == 2
     assert "give `out` no suffix" in capsys.readouterr().err
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").touch()

@@ -23,7 +23,7 @@ from graphcl.loaders.loader import make_loader
 from graphcl.models.saved import load_encoder, read_saved, save_encoder
 from graphcl.training.loop import embed
 from tests.commands.files import save_untrained
-from tests.conftest import small_graphs
+from tests.conftest import overriding, small_graphs
 from tests.datasets.ogb_files import files_of, make_molecules, write_archive
 
 FINETUNE = ["--mode", "finetune", "--epochs", "2", "--batch-size", "8"]
@@ -126,7 +126,7 @@ def test_folds(saved_graphs, tmp_path, capsys):
     own = str(tmp_path / "encoder.pt")
     save_untrained(own, small_graphs(), (1,))
     words = [own, "--dataset", saved_graphs(), "--out"]
-    more = [*FINETUNE, "--epochs", "1", "--label-rate", "0.1", "--seeds", "0"]
+    more = overriding(FINETUNE, "--epochs", "1", "--label-rate", "0.1", "--seeds", "0")
     assert main([*words, str(tmp_path / "tuned"), *more]) == 0
     result, _ = kept(tmp_path / "tuned")
     tuned = result["scores"]["finetune"]["per_seed"][0]["trained"]

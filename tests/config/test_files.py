@@ -1,7 +1,11 @@
 """Settings in files: valid and invalid files."""
 
-import pytest
+import time
 
+import pytest
+import yaml
+
+from graphcl.commands.run import COMMAND as RUN
 from graphcl.config import make_config, read_config
 from graphcl.errors import InputError
 from tests.memory import peak
@@ -27,6 +31,16 @@ HOSTILE = {
     "code": ("lr: !!python/object/apply:os.mkdir [pwned]", "could not determine a constructor"),
     "NUL": (r'dataset: "a\0b"', "a text holds a NUL character"),
     "list": ("- 1\n", "must hold a mapping of settings, got list"),
+    "chained merges": (
+        f"a: &a {{{', '.join(f'k{i}: 1' for i in range(1000))}}}\nb: {{<<: [{', '.join(['*a'] * 2000)}]}}",
+        "its aliases unfold to too much",
+    ),
+    "twice": ("lr: 0.1\nloss: {name: dcl}\nlr: 0.2\n", "the key 'lr' is given twice"),
+    "twice inside": ("loss: {name: dcl, name: adnce}", "the key 'name' is given twice"),
+    "twice as text": ("1: a\n'1': b", "the key '1' is given twice"),
+    "JSON": ('{"lr": 0.1, "lr": 0.2}', "the key 'lr' is given twice"),
+    "dotted twice": ("loss: {name: adnce, mu: 0.1}\nloss.mu: 0.2", "`loss.mu` is given twice; give it once."),
+    "dotted beside a number": ("loss: 3\nloss.mu: 0.2", "`loss.mu` is given beside `loss` 3; give one of them."),
     "binary": ("\udcff\udcfe\0\udc80", "not UTF-8 text: invalid start byte at byte 0"),
     "large": ("#" * (4 * 2**20 + 1), "is larger than 4194304 bytes"),
 }
@@ -39,7 +53,7 @@ def test_hostile_files(tmp_path, monkeypatch):
         with peak() as found, pytest.raises(InputError) as caught:
             read_config("c.yaml")
         message = str(caught.value)
-        assert message.startswith("c.yaml "), name
+        assert message.startswith(("c.yaml ", "`loss.mu` ")), name
         assert says in message, name
         assert message.isprintable(), name
         assert len(message) < 400, name
@@ -54,6 +68,30 @@ def test_honest_aliases_and_merges(tmp_path):
     config = make_config(read_config(tmp_path / "c.yaml"))
     assert config.views.first == config.views.second == {"name": "node_drop", "ratio": 0.3}
     assert config.loss["mu"] == 0.5
+
+
+def test_a_name_and_its_arguments_may_stand_beside_each_other(tmp_path):
+    text = "loss: adnce\nloss.temperature: 0.1\nviews: {first: node_drop, first.ratio: 0.3}\nevaluation.folds: 3\n"
+    (tmp_path / "c.yaml").write_text(text)
+    values = read_config(tmp_path / "c.yaml")
+    for config in (
+        make_config(values),
+        make_config(yaml.safe_load(text)),
+        RUN.parse(["--config", f"{tmp_path}/c.yaml"]),
+    ):
+        assert (config.loss["name"], config.loss["temperature"], config.evaluation.folds) == ("adnce", 0.1, 3)
+        assert config.views.first == {"name": "node_drop", "ratio": 0.3}
+    assert RUN.parse(["--config", f"{tmp_path}/c.yaml", "--loss.temperature", "0.3"]).loss["temperature"] == 0.3
+
+
+def test_many_mistakes_are_said_at_once():
+    many = {f"k{number}": 1 for number in range(20_000)}
+    for values in (many, {"evaluation": many}, {"loss": {"name": "infonce", **many}}, {"eval": [*many]}):
+        start = time.perf_counter()
+        with pytest.raises(InputError) as caught:
+            make_config(values)
+        assert time.perf_counter() - start < 5
+        assert len(str(caught.value)) < 9000
 
 
 def test_mistakes_are_said_in_few_words(tmp_path):

@@ -90,8 +90,8 @@ FAULTS = [
         "an object with `nodes` and either `links` or `edges`",
     ),
     ("m.json", json.dumps([node_link("ab", ["ab"]), 3]), "an object with `nodes`"),
-    ("m.json", '{"nodes": [{"id": 1}], "nodes": [{"id": 2}], "links": []}', "the key 'nodes' occurs twice"),
-    ("m.json", '{"nodes": [{"id": 1, "id": 2}], "links": []}', "the key 'id' occurs twice"),
+    ("m.json", '{"nodes": [{"id": 1}], "nodes": [{"id": 2}], "links": []}', "gives the key 'nodes' twice"),
+    ("m.json", '{"nodes": [{"id": 1, "id": 2}], "links": []}', "gives the key 'id' twice"),
 ]
 
 

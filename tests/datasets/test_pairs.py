@@ -131,7 +131,7 @@ OBJECTS = [
     ('{"query": "a", "target": "b"}\n["c", "d"]', """line 2 must be like {"query": "a", "target": "b","""),
     ('{"query": "a", "target": "b", "negative": ["c", "d"]}', """line 1 must be like"""),
     ('{"query": "a", "target": "b"', "line 1 is not JSON"),
-    ('{"query": "a", "query": "c", "target": "b"}', "line 1 is not JSON (the key 'query' occurs twice)"),
+    ('{"query": "a", "query": "c", "target": "b"}', "line 1 gives the key 'query' twice"),
     ("", "lists no pair"),
 ]
 

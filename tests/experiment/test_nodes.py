@@ -15,6 +15,7 @@ from graphcl.commands.transfer import main as transfer
 from graphcl.references.rows import row_labels
 from graphcl.registry import methods
 from graphcl.run import main
+from tests.conftest import overriding
 
 ROWS = row_labels()
 
@@ -24,7 +25,8 @@ QUICK = ["--epochs", "3", "--encoder.hidden_channels", "16", "--encoder.out_chan
 
 def go(tmp_path, *words, folder="run"):
     """Run `sbm-400` with small settings, and return the content of `result.json`."""
-    assert main(["--dataset", "sbm-400", *QUICK, "--report", "false", "--out", str(tmp_path / folder), *words]) == 0
+    usual = ["--dataset", "sbm-400", *QUICK, "--report", "false", "--out", str(tmp_path / folder)]
+    assert main(overriding(usual, *words)) == 0
     return json.loads((tmp_path / folder / "result.json").read_text())
 
 

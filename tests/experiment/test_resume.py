@@ -26,7 +26,7 @@ from graphcl.experiment.record import epoch_log, run_folder
 from graphcl.models.saved import read_saved
 from graphcl.run import main
 from graphcl.system.signals import Stop
-from tests.conftest import small_graphs
+from tests.conftest import overriding, small_graphs
 from tests.datasets.graphs import Trap
 from tests.memory import peak
 
@@ -158,7 +158,7 @@ def test_a_run_resumed_after_an_interruption_ends_the_same(
     rule = ["--checkpoint.epochs", "1000"] if end == 75 else []  # the stop alone saves
     with monkeypatch.context() as patch, pytest.raises(Killed) if end is Killed else contextlib.nullcontext():
         interrupt(patch)
-        assert main(["--dataset", graphs, *ARGUMENTS, *rule, "--resume", str(out)]) == end
+        assert main(overriding(["--dataset", graphs, *ARGUMENTS], *rule, "--resume", str(out))) == end
     err = capfd.readouterr().err
     assert all(f"graphcl: {line.format(out=out)}" in err for line in lines)
     assert main(["--resume", str(out)]) == 0  # with the settings in the folder
@@ -232,7 +232,7 @@ def test_a_full_disk_loses_nothing(graphs, unbroken, tmp_path, capfd, monkeypatc
 
 def test_a_run_is_extended_by_seeds_and_then_only_summarised(graphs, unbroken, tmp_path, capfd):
     out = tmp_path / "run"
-    assert main(["--dataset", graphs, *ARGUMENTS, "--resume", str(out), "--seeds", "0"]) == 0
+    assert main(overriding(["--dataset", graphs, *ARGUMENTS], "--resume", str(out), "--seeds", "0")) == 0
     printed = capfd.readouterr().out
     assert f"{out} did not exist: this is a new run\n" in printed
     assert re.search(r"knn, trained encoder +\S+ +- +\S+\n", printed)  # one seed has no deviation

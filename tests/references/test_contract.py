@@ -20,7 +20,7 @@ FOLDS = {"evaluation": {"folds": 3, "inner_folds": 2}}
 
 
 def rows_of(dataset, **settings):
-    config = make_config({**SMALL, **FOLDS, **settings})
+    config = make_config({**SMALL, **settings})
     return run_seed(config, dataset, 0, torch.device("cpu")).scores
 
 
@@ -49,13 +49,13 @@ def test_facts_are_known():
 
 def test_every_row_is_scored_in_a_run():
     pytest.importorskip("rdkit", reason="rdkit is not installed")
-    pairs = rows_of(load_dataset(graphs(y=lambda number, member: number % 2)), eval=["svm", "retrieval"])
+    pairs = rows_of(load_dataset(graphs(y=lambda number, member: number % 2)), eval=["svm", "retrieval"], **FOLDS)
     smiles = [f"C{'C' * size}{'O' * (size % 2)}" for size in range(12)]
     molecules = load_dataset(smiles)
     molecules._data.y, molecules.classes = torch.arange(12) % 2, torch.arange(2)
     molecules.slices["y"] = torch.arange(13)
     small = {"encoder": {"name": "molecule_gine", "hidden_channels": 8, "num_layers": 2}}
-    of_molecules = rows_of(molecules, eval=["knn"], **small)
+    of_molecules = rows_of(molecules, eval=["knn"], **small, **FOLDS)
     nodes = {"encoder": {"name": "node_gcn", "hidden_channels": 8}, "method": "grace"}
     of_nodes = rows_of(load_dataset("sbm-400", nodes=True), eval=["nmi"], evaluation={}, **nodes)
     found = {row for scores in (pairs, of_molecules, of_nodes) for each in scores.values() for row in each}

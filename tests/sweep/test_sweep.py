@@ -28,7 +28,7 @@ from graphcl.sweep.plan import Cell
 from graphcl.sweep.progress import progress
 from graphcl.sweep.run_cells import make_executor
 from graphcl.system.processes import LocalExecutor
-from tests.conftest import restored, small_graphs
+from tests.conftest import overriding, restored, small_graphs
 
 QUICK = ["--epochs", "1", "--batch-size", "16", "--evaluation.folds", "3", "--evaluation.inner-folds", "2"]
 QUICK += ["--encoder.hidden_channels", "8"]
@@ -102,7 +102,8 @@ def test_killed_and_resumed(inline, own_loss, saved_graphs, tmp_path, capfd):
 
     # Another loss in the same folder runs only the new cells.
     capfd.readouterr()
-    assert main([*words, "--loss", "hcl", "--seeds", "0", "--out", str(broken)]) == 0
+    more = overriding(words, "--loss", "hcl", "--seeds", "0", "--out", str(broken))
+    assert main(more) == 0
     assert "12 cells, 3 of them reference rows; 9 finished" in capfd.readouterr().out
 
     # The file of a cell is a configuration; `graphcl run` with it gives the same scores.
@@ -162,7 +163,7 @@ def test_resumed_from_another_folder(inline, tmp_path, monkeypatch, capfd):
 
 def test_a_failing_cell_does_not_stop_the_others(inline, saved_graphs, tmp_path, capfd):
     out = tmp_path / "sweep"
-    words = ["--dataset", saved_graphs(), *QUICK, "--seeds", "0", "--lr", "0.01", "1e30", "--epochs", "3"]
+    words = ["--dataset", saved_graphs(), *overriding(QUICK, "--seeds", "0", "--lr", "0.01", "1e30", "--epochs", "3")]
     assert main([*words, "--out", str(out), "--workers", "1"]) == 1
     printed, error = capfd.readouterr()
     assert re.search(r"\] 1e\+30, .*, seed 0: failed: .*became NaN or infinite", error)
