@@ -351,7 +351,8 @@ class Arguments:
         @functools.wraps(function)
         def guarded(*args: Any, **kwargs: Any) -> Any:
             fields = self.model.model_fields
-            kwargs = {name: to_python(value) if name in fields else value for name, value in kwargs.items()}
+            plain = {name for name, field in fields.items() if field.annotation is not Any}  # Any may be a large array
+            kwargs = {name: to_python(value) if name in plain else value for name, value in kwargs.items()}
             bound = bind(function, args, kwargs)
             given = {name: value for name, value in bound.items() if name in fields}
             if any(isinstance(value, self._tensor) for value in given.values()):  # pydantic would accept it as a number

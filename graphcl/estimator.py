@@ -421,8 +421,15 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             wanted = "a whole number, a RandomState or None"
             raise InputTypeError(f"`random_state` must be {wanted}, got {shown(self.random_state)}.") from None
 
+    def _method(self) -> Any:
+        """Return the method; its `vectors` may be a large array, which stays one."""
+        if not isinstance(self.method, dict):
+            return self.method
+        return {key: value if key == "vectors" else to_python(value) for key, value in self.method.items()}
+
     def _config(self, seed: int, X: Any, groups: Any = None, pairs: Any = None) -> Config:
-        values = {name: to_python(getattr(self, name)) for name in ("loss", "method", "standardise")}
+        values = {name: to_python(getattr(self, name)) for name in ("loss", "standardise")}
+        values["method"] = self._method()
         given = {name: to_python(getattr(self, name)) for name in _SETTINGS}  # an encoder may imply others
         values |= {name: value for name, value in given.items() if value != getattr(_RUN, name)}
         if groups is not None:

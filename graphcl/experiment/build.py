@@ -22,6 +22,7 @@ from graphcl.distributed.batchnorm import synchronise
 from graphcl.errors import InputError, reason, warn
 from graphcl.experiment.encoder_input import contrasts_nodes
 from graphcl.experiment.parts import places, training_graphs, training_rows
+from graphcl.experiment.vectors import matched_vectors
 from graphcl.graphs.columns import Scale, warn_of_scales
 from graphcl.loaders.listed import ListedPairs
 from graphcl.loaders.loader import make_loader
@@ -229,6 +230,8 @@ def make_method(config: Config, dataset: Any, model: ContrastiveModel, seed: int
     for name, value in known.items():
         if name in wanted:
             arguments[name] = build_augmentation(value) if isinstance(value, dict) else value
+    if "vectors" in arguments:
+        arguments["vectors"] = matched_vectors(arguments["vectors"], dataset)
     device = next(model.parameters()).device
     with seeded(seed):
         method: Method = methods[config.method["name"]](model, Loss(**config.loss), **arguments)
@@ -434,6 +437,9 @@ def _describe(
     """Return the description of one encoder, `spec` if it is `named`, without that of the targets' encoder."""
     tower = isinstance(model.encoder, Tower)
     module = model.encoder.encoder if isinstance(model.encoder, Tower) else model.encoder
+    settings = config.model_dump(include={*TRAINING, "standardise", "tu_features"})
+    if not isinstance(settings["method"].get("vectors", ""), str):
+        settings["method"]["vectors"] = "an array"
     return EncoderDescription(
         encoder=EncoderName(name=spec["name"], arguments=arguments_of(spec))
         if named
@@ -447,7 +453,7 @@ def _describe(
         max_degree=config.max_degree,
         label_columns=dataset.num_features - dataset.degree_columns if "labels" in dataset.features else 0,
         scales=column_scales(config, dataset, model),
-        settings=config.model_dump(include={*TRAINING, "standardise", "tu_features"}),
+        settings=settings,
         tower=config.projector if tower else None,
     )
 

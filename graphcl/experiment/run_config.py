@@ -26,6 +26,7 @@ from graphcl.experiment.record.run_folder import name_of, new_folder
 from graphcl.experiment.record.tracking import TRACKERS
 from graphcl.experiment.scoring import with_usable_evaluation
 from graphcl.experiment.seed import run_seed
+from graphcl.experiment.vectors import warn_of_vectors
 from graphcl.system.progress import showing
 
 
@@ -133,6 +134,7 @@ def _completed(config: Config, dataset: GraphDataset, ranks: Ranks) -> Config:
     config = config.model_copy(update={"features": dataset.features, **_without_labels(config, dataset)})
     try_settings(config, dataset, ranks=ranks.size)
     warn_of_columns(config, dataset)
+    warn_of_vectors(config, dataset)
     return with_usable_evaluation(config, dataset, copies=True)
 
 

@@ -9,7 +9,7 @@ from torch_geometric.data import Batch
 
 from graphcl.arguments import Count, Fraction
 from graphcl.errors import InputError
-from graphcl.graphs.vectors import read_vectors, standardise
+from graphcl.graphs.vectors import Vectors, read_vectors, standardise
 from graphcl.methods.method import LossOfViews, Method, Outcome, require_ids, require_repulsion
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
@@ -35,13 +35,14 @@ class CLIP(Method):
         model: encoder and projector.
         loss: loss of the projections of graphs and vectors.
         num_graphs: number of graphs in the data set.
-        vectors: .npy file of numbers `[num_graphs, d]`, one row per graph of the data set, in its order. Rows of a
-            table that are left out, such as invalid SMILES, have no row here.
+        vectors: numbers `[num_graphs, d]`, one row per graph of the data set, in its order: an array, or a .npy file.
+            For a run or `GraphCL`, they may have a row for each row of a table, of which some, such as invalid SMILES,
+            are left out; then these have no effect.
         hidden_channels: width of the hidden layer of q.
         regression: w, weight of the regression; 1 for regression alone, as a control without contrast.
 
     Raises:
-        InputError: the file cannot be read, or does not hold one row per graph with finite numbers, or NaN in some of
+        InputError: the vectors cannot be read, or do not hold one row per graph with finite numbers, or NaN in some of
             its cells; the loss has no negatives; when called: `ids` are missing.
 
     References:
@@ -60,17 +61,18 @@ class CLIP(Method):
         loss: LossOfViews,
         num_graphs: int,
         *,
-        vectors: str = "",
+        vectors: Vectors = "",
         hidden_channels: Count = 512,
         regression: Fraction = 0.0,
     ) -> None:
         super().__init__(model, loss)
         require_repulsion(self.loss, "clip")
-        if not vectors:
-            raise InputError("method `clip` needs `vectors`, a .npy file with one row of numbers per graph.")
+        if isinstance(vectors, str) and not vectors:
+            raise InputError("method `clip` needs `vectors`, an array or a .npy file with a row of numbers per graph.")
         rows = standardise(read_vectors(vectors))
         if len(rows) != num_graphs:
-            found = f"{vectors} has {len(rows)}, the data set {num_graphs}"
+            what = vectors if isinstance(vectors, str) else "the array"
+            found = f"{what} has {len(rows)}, the data set {num_graphs}"
             raise InputError(f"`vectors` must have one row per graph: {found}.")
         self.register_buffer("vectors", torch.from_numpy(rows).float(), persistent=False)
         self.regression, self.masked, width = regression, bool(np.isnan(rows).any()), rows.shape[1]

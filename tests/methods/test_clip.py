@@ -4,10 +4,14 @@ import numpy as np
 import pytest
 import torch
 
+from graphcl import GraphCL, load_dataset
+from graphcl.config import make_config
 from graphcl.errors import InputError
+from graphcl.experiment.vectors import warn_of_vectors
 from graphcl.graphs.vectors import standardise
 from graphcl.losses import Loss
 from graphcl.methods import CLIP
+from tests.conftest import small_graphs
 from tests.methods.small import Summed, graphs, make_model, pick
 
 
@@ -98,9 +102,64 @@ def test_bad_files_get_one_line(tmp_path):
         ("none.npy", "cannot read `vectors` .*No such file"),
         ("text.npy", r"cannot read `vectors` .*: This file contains pickled \(object\) data\.$"),
         ("two.npz", "holds several arrays"),
-        (None, r"^method `clip` needs `vectors`, a \.npy file"),
+        (None, r"^method `clip` needs `vectors`, an array or a \.npy file with a row"),
     )):  # fmt: skip
         file = "" if rows is None else str(tmp_path / rows) if isinstance(rows, str) else saved(tmp_path, rows)
         with pytest.raises(InputError, match=line) as caught:
             CLIP(make_model(), Loss("infonce"), 2, vectors=file)
         assert "\n" not in str(caught.value), number
+
+
+def test_vectors_may_be_an_array(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(24, 3))
+    expected = CLIP(make_model(), Loss("infonce"), 24, vectors=saved(tmp_path, rows)).vectors
+    for given in (rows, rows.astype(np.float64)):
+        assert torch.equal(CLIP(make_model(), Loss("infonce"), 24, vectors=given).vectors, expected)
+    for given, line in (
+        (rows[:3], r"one row per graph: the array has 3, the data set 24\.$"),
+        (rows[0], r"must be numbers \[n, d\], one row per graph, got \[3\] of float64\.$"),
+        (np.full((24, 1), np.nan), "^row 0 of `vectors` has no number"),
+        (rows.astype(str), r"got \[24, 3\] of <U"),
+    ):
+        with pytest.raises(InputError, match=line):
+            CLIP(make_model(), Loss("infonce"), 24, vectors=given)
+
+
+def test_vectors_of_all_lines_of_a_table_are_matched_with_the_graphs_that_were_read(tmp_path):
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("rdkit")
+    smiles = ["CCO", "C1CC", "CCN", "CCC", "CCCC"]
+    every = np.random.default_rng(0).normal(size=(5, 3))
+    every[1] = np.nan
+    small = {"encoder": {"name": "molecule_gine", "hidden_channels": 4, "num_layers": 1}, "epochs": 1, "batch_size": 2}
+
+    def embedded(vectors):
+        fitted = GraphCL(method={"name": "clip", "vectors": vectors}, invalid="skip", **small)
+        with pytest.warns(UserWarning, match="1 of 5 rows"):
+            fitted.fit(pd.DataFrame({"smiles": smiles}))
+        return fitted, fitted.transform(["CCO"])
+
+    fitted, h = embedded(every)
+    for vectors in (every[[0, 2, 3, 4]], saved(tmp_path, every)):
+        np.testing.assert_array_equal(embedded(vectors)[1], h)
+    fitted.save(tmp_path / "encoder.pt")
+    np.testing.assert_array_equal(GraphCL.load(tmp_path / "encoder.pt").transform(["CCO"]), h)
+    with pytest.raises(InputError, match=r"each of the 5 rows of the table, or of the 4 that were read, got 3\."):
+        embedded(every[:3])
+
+
+def test_a_run_warns_of_vectors_of_test_graphs_and_of_targets(tmp_path):
+    graphs, y = small_graphs(), np.arange(36) % 2
+    rows = np.random.default_rng(0).normal(size=(36, 2))
+    for vectors, words in (
+        (rows, "^training sees the `vectors` of graphs in the test folds too"),
+        (
+            np.column_stack([rows, 3 - y]),
+            "^`vectors` hold what is scored, .* column 2 orders the graphs as the target;",
+        ),
+    ):
+        config = make_config({"method": {"name": "clip", "vectors": saved(tmp_path, vectors)}})
+        with pytest.warns(UserWarning, match=words):
+            warn_of_vectors(config, load_dataset(graphs))
+    with pytest.raises(InputError, match="must be a file, to repeat it; write the array by"):
+        warn_of_vectors(make_config({"method": {"name": "clip", "vectors": rows}}), load_dataset(graphs))
