@@ -48,6 +48,13 @@ _MEASURES = {
 }
 _NOT_DRAWN = ("seed", "epoch", "seconds", "data_seconds")
 _PROGRAMS = {"graphcl/run.py": "python -m graphcl.run", "graphcl/__main__.py": "graphcl", "bin/graphcl": "graphcl"}
+_LEGEND = [
+    ("untrained encoder", UNTRAINED, "o"),
+    ("best row without training, if another", BEST, "o"),
+    ("trained encoder", TRAINED, "o"),
+    ("one seed", MUTED, "-"),
+]
+"""Name, colour and mark of each entry in the legend of the scores."""
 Section = dict[str, Any] | None
 """Content of a section of the page, None if its files are missing. Figures have a label for screen readers."""
 
@@ -143,11 +150,8 @@ def _scores(result: Mapping[str, Any]) -> Section:
             columns.append([f"{mean_rank(kept, row):.1f}" if row in rows else "-" for row in names])
             verdict = evaluators.fact(evaluator, "note")
         elif gained:
-            p = _adjusted(after, {row: scores for row, scores in rows.items() if not is_trained(row)})
-            over = _gain(after, rows[best], p.get(best))
-            outcome = _verdict(after, rows[best], p.get(best))
-            verdict = f"{outcome} the best row without training ({names[best]}): {over}."
-            columns[-1] += [_gain(after, before, p.get("untrained")), f"{over} ({names[best]})"]
+            verdict, texts = _compared(rows, best, names[best])
+            columns[-1] += texts
             label = f"{evaluator}: trained encoder {number} {unit(kept['metric'])}. {verdict}"
             middle = {} if best == "untrained" else {names[best]: rows[best]}
             figures.append((label, gains(evaluator, {"untrained": before, **middle, "trained": after})))
@@ -165,23 +169,27 @@ def _scores(result: Mapping[str, Any]) -> Section:
         "rows": list(itertools.zip_longest([*names.values(), *over_rows], *columns, fillvalue="-")),
         "protocol": protocol_line(result),
         "paired": paired,
-        "legend": [
-            ("untrained encoder", UNTRAINED, "o"),
-            ("best row without training, if another", BEST, "o"),
-            ("trained encoder", TRAINED, "o"),
-            ("one seed", MUTED, "-"),
-        ],
+        "legend": _LEGEND,
         "figures": figures,
         "seed_head": ["evaluator", "seed", *names.values(), *over_rows[:1]],
         "seed_rows": seed_rows,
     }
 
 
+def _compared(rows: Mapping[str, Sequence[FoldScores]], best: str, name: str) -> tuple[str, list[str]]:
+    """Return what training gains over `best` in words, and the texts of its gains over the untrained and that row."""
+    after = rows["trained"]
+    p = _adjusted(after, {row: scores for row, scores in rows.items() if not is_trained(row)})
+    over = _gain(after, rows[best], p.get(best))
+    verdict = f"{_verdict(after, rows[best], p.get(best))} the best row without training ({name}): {over}."
+    return verdict, [_gain(after, rows["untrained"], p.get("untrained")), f"{over} ({name})"]
+
+
 def _adjusted(after: Sequence[FoldScores], rows: Mapping[str, Sequence[FoldScores]]) -> dict[str, float]:
     """Return the p-value of the gain of `after` over each row, adjusted (Holm) for all rows; empty for one seed.
 
-    The best row is chosen by the scores that are tested, so its p-value alone would be too small. The folds of one seed
-    do not show how much training varies with the seed.
+    The best row is chosen by the scores that are tested, so its test is one of several. The folds of one seed do not
+    show how much training varies with the seed.
     """
     if len(after) < 2:
         return {}
