@@ -15,7 +15,8 @@ from graphcl.errors import InputError
 from graphcl.report.style import COLOURS as COLOURS  # for the studies
 from graphcl.report.style import panels, style
 from graphcl.report.svg import to_svg
-from graphcl.sweep import make_plan, sweep
+from graphcl.sweep import sweep
+from graphcl.sweep.extend import extended
 from graphcl.sweep.folder import read_records, unfinished
 from graphcl.sweep.progress import progress
 from graphcl.sweep.run_cells import default_workers
@@ -97,7 +98,8 @@ class Study:
             common["epochs"] = given.epochs
         spec = {"axes": axes, "settings": {**common, **settings}}
         try:
-            plan, folder = make_plan(spec), given.out / f"{self.name}-{part}"
+            folder = given.out / f"{self.name}-{part}"
+            plan = extended(folder, spec, whole=True)
             if given.finished:
                 return Cells(plan, read_records(folder, plan))
             left = unfinished(plan, read_records(folder, plan))
