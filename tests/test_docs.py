@@ -152,6 +152,16 @@ def test_a_wrong_command_fails(parse):
             parse(["python", *words.split()])
 
 
+NEEDED = dict.fromkeys(
+    ("--towers", "--targets", "--batch-by", "--hard-negatives", "--pair-share", "supcon"), "--positives pairs.csv"
+) | {
+    "--singles": "--positives group --views.first random4",
+    "--evaluation.within": "--eval retrieval",
+    "--micro-batch": "--batch-size 4096",
+}
+"""Option, or loss -> options without which it would be refused."""
+
+
 def test_the_options_in_the_text_exist():
     """Options of `graphcl.run` are parsed with their values; other options must occur in the package's source."""
     commands = [importlib.import_module(f"graphcl.commands.{name}").COMMAND for name in COMMANDS]
@@ -164,11 +174,7 @@ def test_the_options_in_the_text_exist():
         if f"  {key.split('.')[0]} " not in text:
             assert re.search(rf"{key}\b", programs), f"no program has {key}"
         elif values and key not in ("--config", "--import"):
-            of_pairs = key in ("--towers", "--targets", "--batch-by", "--hard-negatives", "--pair-share")
-            of_pairs |= "supcon" in values
-            needed = ["--positives", "pairs.csv"] * of_pairs + ["--positives", "group", "--views.first", "random4"] * (
-                key == "--singles"
-            )
+            needed = NEEDED.get("supcon" if "supcon" in values and key == "--loss" else key, "").split()
             RUN.parse([key, *values, *NEW_RUN * (key == "--resume"), *needed])
 
 
