@@ -24,6 +24,7 @@ from graphcl.datasets import load_dataset
 from graphcl.experiment import seed as experiment
 from graphcl.experiment.build import try_settings
 from graphcl.experiment.record import progress
+from graphcl.loaders.loader import make_loader
 from graphcl.models.gin import GIN
 from graphcl.models.saved import load_encoder, read_saved
 from graphcl.references.rows import row_labels
@@ -33,7 +34,7 @@ from graphcl.system.progress import showing
 from graphcl.system.signals import Stop
 from graphcl.training.loop import Epoch
 from graphcl.training.settings import TrainingSettings
-from tests.conftest import overriding
+from tests.conftest import overriding, small_graphs
 from tests.methods.small import OF_GRAPHS, vectors
 
 ROWS = row_labels()
@@ -121,6 +122,12 @@ def test_bars_on_a_terminal(monkeypatch):
     with showing(), progress.fold_bar(0) as show:
         show("svm, trained", 3, 3)
     assert "seed 0: svm, trained: 3/3 " in screen.getvalue()
+
+
+def test_the_total_of_a_bar_is_that_of_the_graphs():
+    loader = make_loader(load_dataset(small_graphs(36)), 10)
+    count = progress.TrainingBar(0, make_config({"batch_size": 10}), Stop())._graphs_in(loader)
+    assert [count(steps) for steps in (0, 1, 3, 4, 5, 8)] == [0, 10, 30, 36, 46, 72]
 
 
 def test_a_column_beside_which_the_svm_sees_no_other(go, monkeypatch, tmp_path):

@@ -18,7 +18,7 @@ from graphcl.commands.options import EncoderFile, EncoderSeed, Force, Workers
 from graphcl.config.settings import TABLE, DatasetName, Hardware, Imports, Place
 from graphcl.datasets.invalid import invalid_csv, write_invalid
 from graphcl.datasets.settings import Table
-from graphcl.errors import InputError
+from graphcl.errors import InputError, warn
 from graphcl.system.arrays import id_arrays, write_array
 from graphcl.system.files import claimed, new_file, remove_partial, write_whole
 from graphcl.system.optional import optional
@@ -70,6 +70,10 @@ def embed(settings: Embed) -> str:
     Raises:
         InputError: the file exists or cannot be written, or the encoder or the graphs cannot be used.
     """
+    from graphcl.models.saved import read_saved  # imported here, as help texts need no torch
+
+    if settings.role == "target" and read_saved(settings.encoder)[0].target is None:
+        warn(f"`role` target has no effect, as {settings.encoder} has one encoder for queries and targets")
     suffix = Path(settings.out).suffix
     if not suffix:
         from graphcl.commands.shards import embed_shards

@@ -40,7 +40,7 @@ class Export(Imports):
 COMMAND = Command("graphcl export ENCODER [--format onnx|pt2] [--out FILE]", Export, positional="encoder")
 
 _TEXTS = {
-    "edge_index": "source and target of each edge; both directions of an undirected edge",
+    "edge_index": "source and target of each edge, 0 .. nodes - 1 (unchecked); both directions of an undirected edge",
     "batch": "number of each node's graph: 0, 0, 1, 1, 1, ...",
     "edge_attr": "columns of each edge",
     "edge_weight": "weight of each edge",

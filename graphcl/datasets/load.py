@@ -131,14 +131,19 @@ def _read(source: object, request: Request) -> Graphs | GraphDataset:
         kind = next((each for each in kinds if each.claims(source, request)), None)
         if kind is None:
             raise _unknown(source)
-        _check_settings(kind, request.settings)
+        _check_settings(kind, request)
         source = kind.read(source, request)
         if isinstance(source, Graphs | GraphDataset):
             return source
 
 
-def _check_settings(kind: Source, settings: Loading) -> None:
-    """Raise InputError if a setting is given that does not apply to this kind of source."""
+def _check_settings(kind: Source, request: Request) -> None:
+    """Raise InputError if a setting is given that does not apply to this kind of source; of some, only warn."""
+    settings = request.settings
+    if request.mirror is not None and "mirror" not in kind.settings:
+        warn(f"`mirror` {request.mirror} has no effect on this source, which is never downloaded")
+    if settings.tu_features != "labels" and "tu_features" not in kind.settings:
+        warn(f"`tu_features` {settings.tu_features} has no effect on this source, which is no TU set")
     for key in SplitTable.model_fields:
         if key not in kind.settings and key != "invalid" and (value := getattr(settings, key)):
             of = "networkx graphs" if key in Attributes.model_fields else sources.facts("molecules")["takes"]

@@ -82,7 +82,7 @@ def sampled(config: Config, dataset: GraphDataset, seed: int) -> GraphDataset:
     """Return the graphs that are scored: a random sample where nothing but copies scores them, else all."""
     size = config.evaluation.sample
     whole = dataset.rows != "graphs" or dataset.targets is not None or len(dataset) <= size
-    if whole or not all(map(is_by_copies, config.eval)):
+    if whole or not config.eval or not all(map(is_by_copies, config.eval)):
         return dataset
     drawn = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(_SEED + seed))[:size]
     return cast(GraphDataset, dataset[drawn.sort().values])

@@ -51,13 +51,21 @@ def load_with_pairs(
     """
     sources = [source] if targets is None else [source, targets]
     if init is None:
-        sets = [load_dataset(each, **given) for each in sources]
+        named = [each for each in sources if _is_named(each)] or sources
+        others = {key: value for key, value in given.items() if key not in ("mirror", "tu_features")}
+        sets = [load_dataset(each, **(given if each in named else others)) for each in sources]
     else:
         description, keys = read_saved(init)[0], ("data_root", "mirror", *TABLE)
         if (features := given.get("features", "auto")) not in ("auto", description.features):
             raise InputError(f"`features` is {description.features} in `init` {init}, got {features}; leave it out.")
         sets = [load_for(description, each, **{key: given[key] for key in keys}) for each in sources]
     return sets[0] if pairs is None else with_pairs(sets[0], pairs, *sets[1:])
+
+
+def _is_named(source: object) -> bool:
+    """Return whether a source may be downloaded or a TU set: a name or a folder, not a file or an object."""
+    path = as_path(source)
+    return isinstance(path, str) or (isinstance(path, Path) and path.is_dir())
 
 
 def load_for(
@@ -82,7 +90,8 @@ def load_for(
     nodes = contrasts_nodes(description.settings)
     if description.settings.get("standardise") is True and is_molecules(source, molecules.get("smiles")):
         molecules["standardise"] = True
-    molecules["tu_features"] = description.settings.get("tu_features", "labels")
+    if _is_named(source):
+        molecules["tu_features"] = description.settings.get("tu_features", "labels")
     features = description.features
     # Without labels the encoder needs no `x`, which networks may lack, so do not request features from `x`.
     path = as_path(source)

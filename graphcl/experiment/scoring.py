@@ -153,19 +153,20 @@ def score_rows(config: Config, dataset: GraphDataset, rows: Mapping[str, Row], s
         fits = is_scored_by(row, evaluators.fact(name, "task")) and has_form_for(name, h)
         if fits and (copied or not is_by_copies(name)):
             pairs.append((name, row, h))
-    forecast = _Forecast(context, sum(_num_folds(config, name) for name, _, _ in pairs))
+    forecast = _Forecast(context, sum(_num_folds(config, dataset, name) for name, _, _ in pairs))
     for name, row, h in pairs:
         report = forecast.reporting(f"{name}, {row}")
         kept = {"on_predicted": functools.partial(context.on_predicted, name)} if row == "trained" else {}
         kept = kept if takes(name, "on_predicted") else {}
         found[name][row] = score(config, name, h, dataset, seed, context.workers, report, **kept)
-        report(count := _num_folds(config, name), count)
+        report(count := _num_folds(config, dataset, name), count)
     return found
 
 
-def _num_folds(config: Config, name: str) -> int:
-    """Return the number of inner folds by which an evaluator scores a row; 1 if it has none."""
-    return config.evaluation.folds * config.evaluation.inner_folds if takes(name, "folds") else 1
+def _num_folds(config: Config, dataset: GraphDataset, name: str) -> int:
+    """Return the number of inner folds by which an evaluator scores a row; 1 if it has none, as by groups."""
+    by_labels = need_of(name, dataset.rows, offered(dataset)) == "labels"
+    return config.evaluation.folds * config.evaluation.inner_folds if by_labels and takes(name, "folds") else 1
 
 
 class _Forecast:
@@ -221,7 +222,7 @@ def score(
     given = {"seed": seed, "workers": workers, "on_fold": on_fold, **on_rows, **config.evaluation.model_dump()}
     given |= _truth(config, dataset, h, seed, need)
     if on_fold is not None:  # show the row before its first fold ends
-        on_fold(0, _num_folds(config, name))
+        on_fold(0, _num_folds(config, dataset, name))
     rows = h if isinstance(h, Kernel) else h[: dataset.num_rows]
     if isinstance(rows, SparseRows):
         rows = rows.scipy()[0]

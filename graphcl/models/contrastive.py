@@ -74,7 +74,10 @@ class ContrastiveModel(nn.Module):
         width = out_channels or width_of(encoder)
         self._name = name = type(encoder).__name__
         if width is None:
-            raise InputError(f"{name} has no `out_channels`; pass it: ContrastiveModel(encoder, out_channels=64).")
+            raise InputError(
+                f"{name} has no `out_channels`; set it in its __init__, `self.out_channels = 64`, or pass it: "
+                "ContrastiveModel(encoder, out_channels=64)."
+            )
         projection = width if projection is None else projection
         if projection < 1:
             raise InputError(f"`projection` must be at least 1, got {projection}.")

@@ -34,6 +34,12 @@ def encoder(tmp_path):
     return str(tmp_path / "encoder.pt"), expected
 
 
+def test_a_role_of_one_encoder_is_warned_of(encoder, tmp_path, capsys):
+    words = [encoder[0], "--dataset", saved(small_graphs(edge_attr=True), tmp_path), "--role", "target"]
+    assert main([*words, "--out", str(tmp_path / "h.npz")]) == 0
+    assert capsys.readouterr().err.count("warning: `role` target has no effect, as ") == 1
+
+
 def saved(graphs, folder):
     InMemoryDataset.save(graphs, str(folder / "graphs.pt"))
     return str(folder / "graphs.pt")

@@ -14,6 +14,7 @@ from torch_geometric.utils import from_networkx, from_scipy_sparse_matrix
 
 from graphcl import GraphCL
 from graphcl.datasets import load_dataset, write_on_disk
+from graphcl.errors import InputWarning
 from graphcl.registry import import_files, sources
 from tests.datasets.graphs import Held, Saved, one_line
 
@@ -33,6 +34,18 @@ def named(number, **more):
         graph.add_node(f"n{node}", charge=float(node), mass=node + number)
     graph.add_edges_from((f"n{node}", f"n{node + 1}", {"weight": 0.5 + node, "order": 1}) for node in range(2 + number))
     return graph
+
+
+def test_settings_of_other_sources_are_warned_of(tmp_path):
+    torch.save([Data(x=torch.ones(2, 1), edge_index=PAIR) for _ in range(3)], tmp_path / "own.pt")
+    for given, line in (
+        ({"mirror": "there"}, "`mirror` there has no effect on this source, which is never downloaded"),
+        ({"tu_features": "both"}, "`tu_features` both has no effect on this source, which is no TU set"),
+    ):
+        for source in (str(tmp_path / "own.pt"), load_dataset("synthetic")):
+            with pytest.warns(InputWarning) as warned:
+                load_dataset(source, **given)
+            assert [str(each.message) for each in warned] == [line]
 
 
 def test_matrices_are_adjacencies():

@@ -140,6 +140,11 @@ def without_labels(folder):
     return str(folder / "bare.pt")
 
 
+def test_nothing_is_drawn_that_nothing_scores(tmp_path):
+    data = load_dataset(without_labels(tmp_path))
+    assert sampled(make_config({"eval": "none"}), data, 0) is data
+
+
 def test_many_graphs_without_labels_are_scored_on_a_sample(tmp_path, capsys):
     settings = {**SCORED, "dataset": without_labels(tmp_path), "evaluation": {"sample": 20}, "report": False}
     result = run(**settings, out=str(tmp_path / "run"))

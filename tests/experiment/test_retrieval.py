@@ -46,6 +46,11 @@ def dataset(**attributes):
     return load_dataset(graphs(**attributes))
 
 
+def test_the_forecast_counts_one_split_of_scores_by_groups():
+    config, data = make_config({"eval": ["retrieval", "knn"]}), dataset(y=lambda number, member: number % 2)
+    assert [scoring._num_folds(config, data, name) for name in config.eval] == [1, 50]
+
+
 def test_training_and_calibration_draw_only_groups_of_the_training_part(monkeypatch):
     data, config = dataset(), make_config(SETTINGS)
     parts = grouped_parts(data)

@@ -165,7 +165,8 @@ WRONG = [
     (lambda: encoder_of("Wide", NAMED.forward, 7), "Wide returns rows of width 3, not 7; pass `out_channels=`."),
     (lambda: nn.Linear, "an encoder must be a torch.nn.Module, got the class Linear; make an instance."),
     (lambda: encoder_of("Sizeless", NAMED.forward, None),
-     "Sizeless has no `out_channels`; pass it: ContrastiveModel(encoder, out_channels=64)."),
+     "Sizeless has no `out_channels`; set it in its __init__, `self.out_channels = 64`, or pass it: "
+     "ContrastiveModel(encoder, out_channels=64)."),
     (lambda: Pooled(WITHOUT_EDGES), "WithoutEdges.forward takes no `edge_index`; a graph encoder"),
     (lambda: Pooled(PAIR), "Pair must return a tensor [N, H], one row per node, got tuple."),
     (lambda: Pooled(NAMED), "Named must return one row per node, got [12, 3] for", "row per graph needs no `Pooled"),

@@ -180,7 +180,7 @@ def test_a_run_whose_training_adds_nothing_names_what_to_try_next():
     assert re.search(r"row without training \(graph statistics\); next, try --config best or .* `group`", advice(0.0))
     assert "--config best" not in advice(-1.0, name="best")
     assert advice(-1.0, name="best", positives="group") is None
-    assert advice(-1.0, name="best", positives="pairs.csv") is None
+    assert advice(-1.0, positives="pairs.csv") is None  # `best` is a recipe for TU sets
     graphs.groups = torch.tensor([0, 0, 1, 1])
     assert advice(-1.0, name="best").endswith("; next, try --positives group, which trains on its pairs")
     assert advice(-1.0, name="best", positives="group") is None

@@ -58,7 +58,7 @@ class Source:
 
     Attributes:
         suffixes: endings of the files of this kind, in lower case; a kind without any overrides `claims`.
-        settings: settings of molecules and of networkx graphs that apply to this kind.
+        settings: settings of molecules, of networkx graphs and of TU sets, and `mirror`, that apply to this kind.
     """
 
     suffixes: ClassVar[tuple[str, ...]] = ()

@@ -28,6 +28,8 @@ from graphcl.registry import datasets, sources
 class Registered(Source):
     """Name of a data set that an installed package registered."""
 
+    settings = frozenset({"mirror", "tu_features"})  # what the function returns is checked in turn
+
     def claims(self, source: Any, request: Request) -> bool:
         """Return whether `source` is a registered name."""
         return isinstance(source, str) and source in datasets
@@ -82,6 +84,8 @@ class Packed(Source):
 class Nodes(Source):
     """One graph or a few with a class per node: a name such as Cora, a `.pt` file, `Data`, or a PyG data set."""
 
+    settings = frozenset({"mirror"})
+
     def claims(self, source: Any, request: Request) -> bool:
         """Return whether nodes are wanted, or `source` is the name of a set of nodes."""
         return request.nodes or is_node_name(source)
@@ -115,6 +119,8 @@ class Molecules(Source):
 class Ogb(Source):
     """Set of the Open Graph Benchmark, with its split and metric."""
 
+    settings = frozenset({"mirror"})
+
     def claims(self, source: Any, request: Request) -> bool:
         """Return whether `source` begins as one of OGB's names."""
         return isinstance(source, str) and source.lower().startswith(("ogbg-", "ogbn-", "ogbl-"))
@@ -141,6 +147,8 @@ class Synthetic(Source):
 @sources.register("tu", takes="a name of dataset_names()")
 class TU(Source):
     """Set of the TU collection: from the cache, else from the mirror or the server."""
+
+    settings = frozenset({"mirror", "tu_features"})
 
     def claims(self, source: Any, request: Request) -> bool:
         """Return whether `source` is a name; other names are claimed before."""

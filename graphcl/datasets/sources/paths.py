@@ -48,6 +48,8 @@ class NetworkFile(Source):
 class TextFolder(Source):
     """Folder in TU text layout; it is only read, the cache is under `data_root`."""
 
+    settings = frozenset({"tu_features"})
+
     def claims(self, source: Any, request: Request) -> bool:
         """Return whether `source` is a folder with a file `NAME_A.txt`."""
         return isinstance(source, Path) and any(source.glob("[!.]*_A.txt"))

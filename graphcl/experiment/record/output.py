@@ -298,7 +298,7 @@ def _next_try(config: Config, dataset: GraphDataset, result: Mapping[str, Any]) 
     scores = [each for each in of_labels if "trained" in each]
     if not scores or any(each["gain_over_best"]["mean"] > 0 for each in scores) or dataset.rows != "graphs":
         return None
-    recipe = [] if config.name == "best" else ["--config best"]
+    recipe = [] if config.name == "best" or config.positives != "views" else ["--config best"]
     own = "graphs that belong together as pairs, by an attribute `group` (docs/data.md)"
     pairs = own if dataset.groups is None else "--positives group, which trains on its pairs"
     tries = recipe + ([pairs] if config.positives == "views" else [])

@@ -59,16 +59,29 @@ class TrainingBar:
 
     def step(self, training: Training) -> None:
         """Show a finished step."""
+        nodes = training.method.contrasts_nodes and not self._config.neighbours
+        count = (lambda steps: steps) if nodes else self._graphs_in(training.loader)
         if self._bar is None:
             total = training.settings.steps
             if total is None and isinstance(training.loader, Sized):
                 total = self._config.epochs * len(training.loader)
-            nodes = training.method.contrasts_nodes and not self._config.neighbours
-            unit = ("step", False) if nodes else ("graph", self._config.batch_size)
-            self._bar = make_bar("", total, *unit, initial=training.steps - 1)
+            total = None if total is None else count(total)
+            self._bar = make_bar("", total, "step" if nodes else "graph", initial=count(training.steps - 1))
         title = f"seed {self._seed}, epoch {training.epoch + 1}"
         self._bar.set_description_str(title, refresh=False)
-        self._bar.update(training.steps - self._bar.n)
+        self._bar.update(count(training.steps) - self._bar.n)
+
+    def _graphs_in(self, loader: Any) -> Callable[[int], int]:
+        """Return a function from a number of steps to the number of graphs in them; a last batch may be smaller."""
+        size = self._config.batch_size
+        batches = len(loader) if isinstance(loader, Sized) else 0
+        graphs = getattr(getattr(loader, "batch_sampler", None), "num_graphs", batches * size)
+
+        def count(steps: int) -> int:
+            epochs, rest = divmod(steps, batches) if batches else (0, steps)
+            return epochs * graphs + (min(rest * size, graphs) if batches else rest * size)
+
+        return count
 
     def epoch(self, epoch: Epoch) -> None:
         """Show a finished epoch."""
