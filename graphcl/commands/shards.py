@@ -53,6 +53,7 @@ def embed_shards(settings: Embed) -> str:
     import torch
 
     from graphcl.distributed.launch import launch
+    from graphcl.experiment.fingerprint import check_ranks
 
     if settings.shards == "parquet":
         optional("pyarrow", "shards of parquet, unlike npy, need pyarrow", "parquet")
@@ -65,6 +66,8 @@ def embed_shards(settings: Embed) -> str:
         if opened.model.sparse and settings.shards == "npy":
             raise InputError("`shards` must be parquet for sparse rows, got npy.")
         folder = Path(settings.out).expanduser()
+        if ranks.size > 1:
+            check_ranks(ranks, _manifest(settings, opened, settings.shard_size or 0) | {"shards": []})
         if ranks.is_main:
             folder.mkdir(parents=True, exist_ok=True)
             held.enter_context(claimed(folder))

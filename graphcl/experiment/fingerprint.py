@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from graphcl.config import Config, make_config
-from graphcl.config.nested import differences
+from graphcl.config.nested import differences, flat_values
 from graphcl.datasets.dataset import GraphDataset
+from graphcl.distributed.launch import Ranks
 from graphcl.errors import InputError
 from graphcl.experiment.encoder_input import load_arguments
 from graphcl.registry import added_names, references
@@ -18,6 +19,17 @@ from graphcl.registry import added_names, references
 def data_fingerprint(config: Config, dataset: GraphDataset) -> dict[str, Any]:
     """Return `dataset`, the result of `GraphDataset.fingerprint`, and `files`, the result of `file_digests`."""
     return {"dataset": dataset.fingerprint(), "files": file_digests(config)}
+
+
+def check_ranks(ranks: Ranks, data: Mapping[str, Any]) -> None:
+    """Raise InputError on all ranks unless `data`, a fingerprint, is the same on all ranks."""
+    first, *others = (dict(flat_values(each)) for each in ranks.all_gather_object(data))
+    for rank, other in enumerate(others, 1):
+        keys = [key for key in {**first, **other} if first.get(key) != other.get(key)]
+        if keys:
+            listed = ", ".join(f"`{key}` is {other.get(key)} instead of {first.get(key)}" for key in keys[:4])
+            what = f"rank {rank} has other data or files than rank 0: {listed}"
+            raise InputError(f"{what}; give all ranks the same arguments and files.")
 
 
 def file_digests(config: Config) -> dict[str, str]:

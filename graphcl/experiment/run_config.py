@@ -21,6 +21,7 @@ from graphcl.evaluate.needs import is_by_copies, usual
 from graphcl.experiment.build import setup_runtime, try_settings, warn_of_columns
 from graphcl.experiment.context import Clock
 from graphcl.experiment.encoder_input import load_arguments, load_with_pairs
+from graphcl.experiment.fingerprint import check_ranks, data_fingerprint
 from graphcl.experiment.record.output import open_output
 from graphcl.experiment.record.run_folder import name_of, new_folder
 from graphcl.experiment.record.tracking import TRACKERS
@@ -93,6 +94,8 @@ def run(config: Config) -> RunResult:
     with launch(config.rank_timeout) as ranks, showing():
         device = setup_runtime(config, ranks.local_rank)
         dataset = _load(config, ranks)
+        if ranks.size > 1:
+            check_ranks(ranks, data_fingerprint(config, dataset))
         clock.lap("load")
         config = ranks.broadcast_object(_completed(config, dataset, ranks) if ranks.is_main else config)
         with open_output(config, dataset, device, ranks, clock.seconds) as output:

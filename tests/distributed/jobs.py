@@ -1,5 +1,7 @@
 """Run jobs of two ranks like torchrun: python tests/distributed/jobs.py DATASET FOLDER
 
+FOLDER holds values.pt and fewer.pt, which differ from DATASET.
+
 The ranks are forked from one process. As under torchrun, the store outlives the ranks. The outputs and exit codes of
 the ranks are printed as JSON.
 """
@@ -38,12 +40,13 @@ def run_rank(rank, port, words, output, command):
     os._exit(code)
 
 
-def job(folder, name, words, kill_when=None, command=main):
+def job(folder, name, words, kill_when=None, command=main, more=((), ())):
     store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     context = multiprocessing.get_context("fork")
     outputs = [folder / f"{name}-{rank}.txt" for rank in (0, 1)]
     ranks = [
-        context.Process(target=run_rank, args=(rank, store.port, words, outputs[rank], command)) for rank in (0, 1)
+        context.Process(target=run_rank, args=(rank, store.port, [*words, *more[rank]], outputs[rank], command))
+        for rank in (0, 1)
     ]
     for each in ranks:
         each.start()
@@ -64,6 +67,9 @@ if __name__ == "__main__":
     found = {name: job(folder, name, [*common, *more, "--out", str(folder / name)]) for name, more in words.items()}
     given = [str(folder / "whole"), "--dataset", dataset, "--batch-size", "5", "--shard-size", "5", "--shards", "npy"]
     found["embed"] = job(folder, "embed", [*given, "--out", str(folder / "shards")], command=embed.main)
+    for name in ("values", "fewer"):
+        other = [["--dataset", each] for each in (dataset, str(folder / f"{name}.pt"))]
+        found[name] = job(folder, name, [*WORDS.split(), "--epochs", "1", "--out", str(folder / name)], more=other)
     endless, saved = [*common, "--epochs", "100000", "--resume", str(run)], "checkpoints/seed-0/step-*.pt"
     found["killed"] = job(folder, "killed", endless, lambda: list(run.glob(saved)))
     print(json.dumps(found))

@@ -28,7 +28,11 @@ def place(tmp_path_factory):
 @pytest.fixture(scope="module")
 def jobs(place):
     """Return the output and exit codes of the jobs in `jobs.py`, by name."""
-    InMemoryDataset.save(small_graphs(), str(place / "own.pt"))
+    graphs = small_graphs()
+    InMemoryDataset.save(graphs, str(place / "own.pt"))
+    InMemoryDataset.save(graphs[:30], str(place / "fewer.pt"))
+    graphs[3].x = 1 - graphs[3].x
+    InMemoryDataset.save(graphs, str(place / "values.pt"))
     command = [sys.executable, str(Path(__file__).parent / "jobs.py"), str(place / "own.pt"), str(place)]
     return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=300).stdout)
 
@@ -62,6 +66,15 @@ def test_ranks_embed_a_shard_each(jobs, place):
     assert embed.main([*given, "--out", str(place / "one.npz")]) == 0
     h = np.concatenate([np.load(file) for file in sorted((place / "shards").glob("part-*/h.npy"))])
     assert np.array_equal(h, np.load(place / "one.npz")["h"])
+
+
+@pytest.mark.several
+def test_ranks_with_other_data_are_refused_in_one_line(jobs, place):
+    for name, says in (("values", "`dataset.digest` is "), ("fewer", "`dataset.graphs` is 30 instead of 36, ")):
+        assert jobs[name]["codes"] == [2, 2]
+        (line,) = messages(jobs[name])
+        assert line.startswith(f"graphcl: rank 1 has other data or files than rank 0: {says}")
+        assert not (place / name).exists()
 
 
 @pytest.mark.several
@@ -106,6 +119,32 @@ def test_a_group_of_one_adds_nothing(torchrun, monkeypatch):
             assert ranks.others(x).shape == (0, 2)
             assert torch.equal(ranks.mean_over_ranks(x), x.mean(dim=0))
             assert ranks.any_rank(True, False) == [True, False]
+
+
+WRONG = [
+    ({"WORLD_SIZE": "abc"}, r"the variable WORLD_SIZE must be a whole number in \[1, 2147483648\), got 'abc'"),
+    ({"WORLD_SIZE": "0"}, r"WORLD_SIZE must be .*, got '0'"),
+    ({"WORLD_SIZE": ""}, r"WORLD_SIZE must be .*, got ''"),
+    ({"RANK": "5"}, r"the variable RANK must be a whole number in \[0, 2\), got '5'; torchrun sets it\.$"),
+    ({"RANK": "-1"}, r"RANK must be .*, got '-1'"),
+    ({"LOCAL_RANK": "x"}, r"LOCAL_RANK must be .*, got 'x'"),
+    ({"MASTER_PORT": "70000"}, r"MASTER_PORT must be a whole number in \[1, 65536\), got '70000'"),
+    ({"MASTER_ADDR": None}, r"WORLD_SIZE is 2, but MASTER_ADDR is not set; start the processes by torchrun"),
+    ({"RANK": None}, r"WORLD_SIZE is 2, but RANK is not set"),
+    ({"LOCAL_RANK": None}, r"WORLD_SIZE is 2, but LOCAL_RANK is not set"),
+]
+
+
+@pytest.mark.parametrize(("variables", "says"), WRONG)
+def test_wrong_variables_of_torchrun_are_one_line(variables, says, monkeypatch, capsys):
+    environment(monkeypatch, rank=0, size=2)
+    for key, value in variables.items():
+        monkeypatch.delenv(key) if value is None else monkeypatch.setenv(key, value)
+    with pytest.raises(InputError, match=says), launch(0.5):
+        raise AssertionError("not reached")
+    assert main(["--dataset", "synthetic", "--epochs", "0"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("graphcl: the variable ")
 
 
 def test_unreachable_ranks(monkeypatch):
