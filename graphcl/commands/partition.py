@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from graphcl.arguments import named_arguments
-from graphcl.commands.embed import Embed, arrow_table, joined, open_inputs
+from graphcl.commands.embed import Block, Embed, Opened, arrow_table, joined, open_inputs
 from graphcl.commands.shards import opened_once
-from graphcl.datasets.invalid import kept_rows
-from graphcl.errors import InputError, reason
+from graphcl.datasets.invalid import NoGraphLeftError, kept_rows
+from graphcl.datasets.molecules.columns import find
+from graphcl.errors import InputError, one_line, reason
 from graphcl.system.optional import optional
 
 if TYPE_CHECKING:
@@ -35,9 +36,9 @@ def embed_partition(
     `graphcl embed` on the CPU if the partition starts at a multiple of `batch_size` of its rows.
 
     Args:
-        rows: a PyArrow table or batch, or a pandas frame. Its rows are molecules, a column of SMILES; or graphs, with
-            the columns `edge_index`, `x` and others of nested lists. Or, with `dataset`, consecutive numbers of
-            graphs. Or a list of `Data`.
+        rows: a PyArrow table or batch, a pandas or polars frame, or a dict of arrays. Its rows are molecules, a column
+            of SMILES; or graphs, with the columns `edge_index`, `x` and others of nested lists. Or, with `dataset`,
+            consecutive numbers of graphs. Or a list of `Data`.
         encoder: see `load_encoder`, as for `seed` and `role`.
         dataset: name or path of a data set, best one that `graphcl pack` wrote.
         batch_size: number of graphs that are embedded at a time.
@@ -45,8 +46,9 @@ def embed_partition(
         **table: settings of molecules, see `load_dataset`, such as `smiles="column"` or `invalid="skip"`.
 
     Returns:
-        A table with the columns `id`, `y` if the graphs have labels, `h0`, `h1`, ... The `id` is the column `id` of
-        `rows`, if there is one; else the attribute `id`, or the number of the row.
+        A table with the columns `id`, labels, `h0`, `h1`, ... A partition without valid rows has the same columns, and
+        no rows. Of a table, `id`, the targets (`y`, or `y0`, `y1`, ...) and `group` are its own columns; without a
+        column `id`, it is the number of the row. Of other rows, they are as in `graphcl embed`.
 
     Raises:
         InputError: the encoder or the graphs cannot be used.
@@ -66,41 +68,119 @@ def embed_partition(
     }
     settings = Embed.of({**given, "dataset": dataset or "own", **table})
     if dataset is not None:
-        opened, numbers = opened_once(settings.model_dump_json(), None), np.asarray(rows).ravel()
-        n, valid = len(opened.dataset), numbers.size and numbers.dtype.kind in "iuf"
-        if not valid or (np.diff(numbers) != 1).any() or numbers[0] not in range(n) or numbers[-1] >= n:
-            raise InputError(f"`rows` must be consecutive numbers of the {n} graphs, got {numbers[:8]}.")
-        return arrow_table(joined(list(opened.blocks(range(int(numbers[0]), int(numbers[-1]) + 1)))))
-    source, ids = _graphs(rows)
-    opened = open_inputs(settings, source)
-    block = joined(list(opened.blocks()))
-    if ids is not None:
-        block["id"] = np.asarray(ids)[kept_rows(len(opened.dataset), opened.dataset.invalid)]
-    return arrow_table(block)
-
-
-def _graphs(rows: Any) -> tuple[Any, Any]:
-    """Return what `load_dataset` takes of the rows of a partition, and their ids; None without a column of them."""
+        return _numbered(rows, opened_once(settings.model_dump_json(), None))
     if isinstance(rows, list):
-        return rows, None
+        return arrow_table(_embedded(settings, rows, len(rows))[0])
+    whole = _table(rows)
+    labels = _labels(whole, settings)
+    block, kept = _embedded(settings, _source(whole), len(whole))
+    embeddings = arrow_table({"id": block["id"], "h": block["h"]})
+    columns = {"id": embeddings["id"], **{name: whole.column(column).take(kept) for name, column in labels.items()}}
+    return type(embeddings).from_pydict(columns | {name: embeddings[name] for name in embeddings.column_names[1:]})
+
+
+def _numbered(rows: Any, opened: Opened) -> pyarrow.Table:
+    """Return the embeddings of the graphs of a data set with the consecutive numbers `rows`."""
+    if isinstance(rows, dict) and len(rows) == 1:
+        (rows,) = rows.values()
+    numbers, n = np.asarray(rows).ravel(), len(opened.dataset)
+    if not numbers.size:
+        return arrow_table(joined(list(opened.blocks(range(1))))).slice(0, 0)
+    valid = numbers.dtype.kind in "iuf" and not (np.diff(numbers) != 1).any()
+    if not valid or numbers[0] not in range(n) or numbers[-1] >= n:
+        raise InputError(f"`rows` must be consecutive numbers of the {n} graphs, got {numbers[:8]}.")
+    return arrow_table(joined(list(opened.blocks(range(int(numbers[0]), int(numbers[-1]) + 1)))))
+
+
+def _embedded(settings: Embed, source: Any, count: int) -> tuple[Block, np.ndarray]:
+    """Return ids, labels and embeddings of the `count` rows of `source`, and the indices of the valid rows."""
+    from graphcl.models.saved import read_encoder
+    from graphcl.sparse.encoder import WLSparse
+    from graphcl.sparse.rows import SparseRows
+
+    try:
+        if count == 0:
+            raise NoGraphLeftError("the partition is empty", ())
+        opened = open_inputs(settings, source)
+    except NoGraphLeftError:
+        encoder, description = read_encoder(settings.encoder, settings.seed, role=settings.role)
+        h: Any = np.zeros((0, description.out_channels), np.float32)
+        if isinstance(encoder, WLSparse):
+            h = SparseRows.empty(0)
+        return {"id": np.zeros(0, np.int64), "h": h}, np.zeros(0, np.int64)
+    return joined(list(opened.blocks())), kept_rows(len(opened.dataset), opened.dataset.invalid)
+
+
+def _table(rows: Any) -> pyarrow.Table:
+    """Return the rows as a PyArrow table, with one type of strings, also for a column without values."""
     import pyarrow
+
+    if isinstance(rows, pyarrow.RecordBatch):
+        rows = pyarrow.Table.from_batches([rows])
+    elif isinstance(rows, dict) or hasattr(rows, "iloc"):  # a frame of pandas
+        names, columns = [str(name) for name in rows], [_column(str(name), rows[name]) for name in rows]
+        if len(lengths := {len(each) for each in columns}) > 1:
+            raise InputError(f"the columns of `rows` must have one length, got {sorted(lengths)}.")
+        rows = pyarrow.table(columns, names)
+    elif hasattr(rows, "to_arrow"):  # of polars
+        rows = rows.to_arrow()
+    if not isinstance(rows, pyarrow.Table):
+        raise InputError(f"`rows` must be a table, a frame, a dict of arrays or a list, got {type(rows).__name__}.")
+    texts = pyarrow.null(), pyarrow.large_string(), pyarrow.string_view()
+    types = [(field.name, pyarrow.string() if field.type in texts else field.type) for field in rows.schema]
+    return rows.cast(pyarrow.schema(types))
+
+
+def _column(name: str, values: Any) -> Any:
+    """Return a column of a frame or a dict as an Arrow array."""
+    import pyarrow
+
+    try:
+        if getattr(values, "ndim", 0) == 1 and values.dtype != object:
+            return pyarrow.array(values, from_pandas=True)
+        # NaN is a missing cell, but not within a list
+        return pyarrow.array([None if isinstance(each, float) and each != each else _plain(each) for each in values])
+    except (pyarrow.ArrowException, TypeError, ValueError) as error:
+        raise InputError(f"column `{one_line(name)}` holds values of different kinds: {reason(error)}.") from None
+
+
+def _plain(values: Any) -> Any:
+    """Return a cell with nested arrays as nested lists."""
+    values = values.tolist() if isinstance(values, np.ndarray) else values
+    return [_plain(each) for each in values] if isinstance(values, list) else values
+
+
+def _labels(table: pyarrow.Table, settings: Embed) -> dict[str, str]:
+    """Return the columns of ids and labels: name in the result -> name in the table."""
+    names = table.column_names
+    if "edge_index" in names:
+        return {name: name for name in ("id", "y", "group") if name in names}
+    find(names, settings.smiles, settings.target, "the table")
+    targets = {"y" if len(settings.target) == 1 else f"y{i}": name for i, name in enumerate(settings.target)}
+    ids = {"id": "id"} if "id" in names else {}
+    return {**ids, **targets, **({"group": settings.group} if settings.group in names else {})}
+
+
+def _source(table: pyarrow.Table) -> Any:
+    """Return what `load_dataset` takes of a table: a frame of molecules, or a list of graphs."""
     import torch
     from torch_geometric.data import Data
 
-    table = rows if hasattr(rows, "to_pylist") else pyarrow.Table.from_pandas(rows, preserve_index=False)
-    ids = table.column("id").to_pylist() if "id" in table.schema.names else None
-    if "edge_index" not in table.schema.names:
-        return table.to_pandas(), ids
+    if "edge_index" not in table.column_names:
+        return table.to_pandas()
     graphs = []
     for number, row in enumerate(table.to_pylist()):
         if missing := [key for key, value in row.items() if value is None]:
             raise InputError(f"`{missing[0]}` of row {number} is missing; leave out the column or the row.")
+        for key in ("x", "edge_index", "edge_attr", "edge_weight"):
+            if isinstance(row.get(key), str):
+                raise InputError(f"`{key}` of row {number} is the text {one_line(repr(row[key]), 60)}; give numbers.")
         try:
             values = {key: value if isinstance(value, str) else torch.tensor(value) for key, value in row.items()}
             edges = torch.tensor(row["edge_index"] or [[], []], dtype=torch.long)
-        except (TypeError, ValueError) as error:  # lists of different lengths
+        except (RuntimeError, TypeError, ValueError) as error:  # lists of different lengths, or missing numbers
             raise InputError(f"row {number} is not a graph: {reason(error)}.") from None
         if edges.dim() != 2 or len(edges) != 2:
             raise InputError(f"`edge_index` of row {number} must be [2, E], as in PyG, got {list(edges.shape)}.")
         graphs.append(Data(**{**values, "edge_index": edges}))
-    return graphs, ids
+    return graphs

@@ -7,6 +7,7 @@ import importlib
 import os
 import pkgutil
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -159,6 +160,8 @@ def completed(function: Callable[[T], R], tasks: Iterable[T], executor: Executor
                     if attempt == _ATTEMPTS:
                         what = f"a task has lost {attempt} workers ({reason(error)})"
                         raise InputError(f"{what}; use fewer workers, as the memory may be short.") from None
+                    again = f"its task runs again, attempt {attempt + 1} of {_ATTEMPTS}"
+                    print(f"graphcl: a worker process died; {again}.", file=sys.stderr)
                     waiting[executor.submit(function, task)] = task, attempt + 1
                 else:
                     yield task, result

@@ -13,6 +13,7 @@ from graphcl.commands import shards
 from graphcl.commands.embed import main
 from graphcl.datasets import write_on_disk
 from graphcl.errors import InputError
+from graphcl.system.files import claimed
 from graphcl.system.processes import completed
 from tests.commands.files import save_untrained
 from tests.conftest import overriding, small_graphs
@@ -78,6 +79,32 @@ def test_shards_equal_one_file_and_only_missing_ones_are_made_again(inputs, tmp_
     assert "holds no shards" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("size", ["five", -5, 2.5, True])
+def test_a_manifest_with_a_wrong_shard_size_is_refused(inputs, tmp_path, capsys, size):
+    given, _ = inputs
+    words = [*given, "--out", str(tmp_path / "new"), "--shards", "npy", "--batch-size", "5"]
+    assert main(words) == 0
+    file = tmp_path / "new" / shards.MANIFEST
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"shard_size": size}))
+    assert main(words) == 2
+    expected = f"graphcl: {file} is damaged, its `shard_size` is {size!r}; give another --out, or --force."
+    assert capsys.readouterr().err.splitlines() == [expected]
+    assert main([*words, "--force"]) == 0
+
+
+def test_of_two_commands_that_write_one_output_the_second_is_refused_at_its_start(inputs, tmp_path, capsys):
+    given, _ = inputs
+    (tmp_path / "shards").mkdir()
+    for out in ("h.npz", "shards"):
+        with claimed(place := tmp_path / out):
+            assert main([*given, "--out", str(place), "--force"]) == 2
+        says = f"graphcl: another process writes {place}; wait for it, or give another path.\n"
+        assert capsys.readouterr().err == says
+        assert not place.is_file()
+    with claimed(tmp_path / "again"), pytest.raises(InputError, match=r"^another process writes .*again; "):
+        write_on_disk(iter([]), tmp_path / "again")
+
+
 def test_a_partitioned_parquet_set(inputs, tmp_path):
     dataset = pytest.importorskip("pyarrow.dataset")
     given, expected = inputs
@@ -108,7 +135,7 @@ def test_embed_partition_of_numbers_and_of_arrow_tables(inputs, tmp_path):
         table = embed_partition(each, encoder, batch_size=5).to_pandas()
         assert table["id"].tolist() == rows["id"].to_pylist()
         assert np.array_equal(table.filter(regex="^h").to_numpy(), expected["h"][:10])
-    for numbers in ([3, 5], [], ["a"], [35, 36], [-1, 0]):
+    for numbers in ([3, 5], ["a"], [35, 36], [-1, 0]):
         with pytest.raises(InputError, match="`rows` must be consecutive numbers of the 36 graphs"):
             embed_partition(numbers, encoder, dataset=dataset)
     for edges, message in (
@@ -118,6 +145,105 @@ def test_embed_partition_of_numbers_and_of_arrow_tables(inputs, tmp_path):
     ):
         with pytest.raises(InputError, match=message):
             embed_partition(pyarrow.table({"x": [columns["x"][0]], "edge_index": [edges]}), encoder)
+
+
+PARTITIONS = ["arrow", "batch", "pandas", "polars", "dict", "objects"]
+
+
+def as_kind(kind, table):
+    """Return a PyArrow table as another kind of partition; "objects" holds nested object arrays, as Ray makes them."""
+    if kind == "arrow":
+        return table
+    if kind == "batch":
+        return table.combine_chunks().to_batches()[0]
+    if kind == "polars":
+        return pytest.importorskip("polars").from_arrow(table)
+    frame = table.to_pandas()
+    if kind == "pandas":
+        return frame
+    if kind == "dict":
+        return {name: frame[name].to_numpy() for name in frame}
+    return {name: np.array([*frame[name], None], object)[:-1] for name in frame}
+
+
+@pytest.mark.parametrize("kind", PARTITIONS)
+def test_partitions_of_every_kind_have_one_schema_also_without_rows(inputs, kind):
+    pyarrow = pytest.importorskip("pyarrow")
+    (encoder, *_), expected = inputs
+    graphs = small_graphs()[:10]
+    columns = {key: [graph[key].tolist() for graph in graphs] for key in ("x", "edge_index")}
+    columns |= {"id": [f"graph {number}" for number in range(10)], "y": [number % 3 for number in range(10)]}
+    table = pyarrow.table(columns)
+    found = embed_partition(as_kind(kind, table), encoder, batch_size=5)
+    assert found["id"].to_pylist() == columns["id"]
+    assert found["y"].to_pylist() == columns["y"]  # not the class numbers of a partition
+    assert np.array_equal(found.drop_columns(["id", "y"]).to_pandas(), expected["h"][:10])
+    if kind != "batch":
+        empty = embed_partition(as_kind(kind, table.slice(0, 0)), encoder)
+        assert len(empty) == 0
+        # an empty array of objects has no type
+        assert empty.schema.names == found.schema.names if kind == "objects" else empty.schema == found.schema
+    columns["x"][3][0][0] = float("nan")
+    broken = as_kind(kind, pyarrow.table(columns).slice(3, 1))
+    bad = embed_partition(broken, encoder, invalid="skip")
+    assert (len(bad), bad.schema) == (0, found.schema)
+
+
+def test_partitions_of_numbers_and_of_data_without_rows(inputs):
+    (encoder, _, dataset), _ = inputs
+    found = embed_partition(range(3), encoder, dataset=dataset)
+    for rows in ([], np.array([]), {"id": np.array([], int)}):
+        empty = embed_partition(rows, encoder, dataset=dataset)
+        assert (len(empty), empty.schema) == (0, found.schema)
+    assert embed_partition({"id": np.arange(3)}, encoder, dataset=dataset).equals(found)
+    assert embed_partition([], encoder).schema.names == ["id", *(f"h{i}" for i in range(12))]
+
+
+NO_PARTITION = [
+    (None, "`rows` must be a table, a frame, a dict of arrays or a list, got NoneType"),
+    ("C", "`rows` must be a table, .*, got str"),
+    ({"x": ["abc"], "edge_index": [[[0], [0]]]}, "`x` of row 0 is the text 'abc'; give numbers"),
+    ({"x": [[["a"]]], "edge_index": [[[0], [0]]]}, "row 0 is not a graph: "),
+    ({"x": [[[1.0]], "abc"], "edge_index": [[[0], [0]]] * 2}, "column `x` holds values of different kinds: "),
+    ({"x": [[[1.0]]], "edge_index": [[[0], [0]]] * 2}, r"the columns of `rows` must have one length, got \[1, 2\]"),
+    ({"a": []}, "the table has no columns 'smiles'; Columns: a"),
+]
+
+
+@pytest.mark.parametrize(("rows", "says"), NO_PARTITION)
+def test_a_wrong_partition_is_one_line(inputs, rows, says):
+    with pytest.raises(InputError, match=f"^{says}") as caught:
+        embed_partition(rows, inputs[0][0])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.several
+def test_the_default_batches_of_ray(inputs):
+    ray = pytest.importorskip("ray")
+    pyarrow = pytest.importorskip("pyarrow")
+    (encoder, *_), expected = inputs
+    columns = {key: [graph[key].tolist() for graph in small_graphs()] for key in ("x", "edge_index")}
+    rows = ray.data.from_arrow(pyarrow.table({"id": [*range(36)], **columns}))
+    found = rows.map_batches(embed_partition, fn_args=[encoder], batch_size=5).to_pandas().sort_values("id")
+    assert np.allclose(found.filter(regex="^h"), expected["h"], atol=1e-6)
+
+
+@pytest.mark.several
+def test_partitions_of_spark(inputs):
+    sql = pytest.importorskip("pyspark.sql")
+    types = pytest.importorskip("pyspark.sql.pandas.types")
+    (encoder, *_), expected = inputs
+    rows = [(number, graph.x.tolist(), graph.edge_index.tolist()) for number, graph in enumerate(small_graphs())]
+    names = "id long, x array<array<double>>, edge_index array<array<long>>"
+    schema = types.from_arrow_schema(embed_partition({"id": np.zeros(0, int), "edge_index": []}, encoder).schema)
+
+    def embedded(parts):
+        for part in parts:
+            yield from embed_partition(part, encoder, batch_size=5).to_batches()
+
+    with sql.SparkSession.builder.master("local[1]").getOrCreate() as spark:
+        found = spark.createDataFrame(rows, names).mapInArrow(embedded, schema).toPandas().sort_values("id")
+    assert np.allclose(found.filter(regex="^h"), expected["h"], atol=1e-6)
 
 
 def test_embed_partition_in_map_partitions_of_dask(inputs):
@@ -132,7 +258,7 @@ def test_embed_partition_in_map_partitions_of_dask(inputs):
     same({"id": found["id"], "h": found.filter(regex="^h").to_numpy()}, {k: expected[k] for k in ("id", "h")})
 
 
-def test_tasks_of_ten_dead_workers_are_run_again_until_one_has_lost_five():
+def test_tasks_of_ten_dead_workers_are_run_again_until_one_has_lost_five(capsys):
     deaths = Counter(random.Random(0).choices(range(20), k=10))
 
     def work(number):
@@ -143,6 +269,9 @@ def test_tasks_of_ten_dead_workers_are_run_again_until_one_has_lost_five():
 
     with ThreadPoolExecutor(2) as pool:
         assert sorted(completed(work, range(20), pool)) == [(number, -number) for number in range(20)]
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == 10
+        assert lines[0] == "graphcl: a worker process died; its task runs again, attempt 2 of 5."
         deaths[3] = 5
         with pytest.raises(InputError, match=r"^a task has lost 5 workers \(killed\); use fewer workers"):
             list(completed(work, range(20), pool))
