@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import platform
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -17,6 +18,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command named by the first argument with the remaining arguments, and return the exit code."""
     with program("nothing was started") as this:
         this.code = _run(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None:  # the process ends, so Ctrl-C would only print a traceback
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     return this.code
 
 

@@ -1,10 +1,14 @@
 """Test `graphcl COMMAND`: passed arguments, output, and the exit codes of all commands."""
 
+import errno
+import io
 import os
 import platform
+import signal
 import subprocess
 import sys
 import types
+from contextlib import nullcontext
 from importlib import metadata
 from pathlib import Path
 
@@ -14,6 +18,7 @@ from graphcl import __main__ as front
 from graphcl import commands
 from graphcl.cli.entry_point import program
 from graphcl.errors import InputError, Stopped
+from graphcl.system.signals import Stop
 from graphcl.version import __version__
 
 
@@ -80,6 +85,60 @@ def test_nothing_is_left_to_flush_at_shutdown(place, code, line):
     finally:
         os.close(writer)
     assert (found.returncode, found.stderr) == (code, f"graphcl: {line}.\n" if line else "")
+
+
+class Failing(io.StringIO):
+    """Stream that cannot be written."""
+
+    def __init__(self, number):
+        super().__init__()
+        self.number = number
+
+    def write(self, text):
+        raise OSError(self.number, os.strerror(self.number))
+
+
+@pytest.mark.parametrize(("number", "code"), [(errno.EIO, 0), (errno.ENOSPC, 2)])
+def test_a_closed_terminal_or_a_full_log_does_not_end_the_program(number, code, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdout", Failing(number))
+    done = []
+    with program("nothing was written") as this:
+        print("a line")
+        done.append("work")
+    assert (done, this.code) == (["work"], code)
+    assert capsys.readouterr().err == "graphcl: No space left on device.\n" * (code == 2)
+    monkeypatch.setattr(sys, "stderr", Failing(number))
+    with program("nothing was written") as this:
+        print("a line", file=sys.stderr)
+        done.append("more")
+    assert (done, this.code) == (["work", "more"], code)
+
+
+@pytest.mark.parametrize(
+    ("listening", "code", "line"),
+    [(nullcontext, 130, "\ngraphcl: stopped; all is kept.\n"), (Stop(quiet=True).listening, 75, "")],
+)
+def test_a_second_quick_interrupt_is_ignored_at_every_call(listening, code, line, capsys):
+    """The second one comes at the n-th call of a function while the first one unwinds."""
+    usual, nth, calls = signal.getsignal(signal.SIGINT), 0, []
+
+    def trace(frame, event, argument):
+        calls.append(frame)
+        if len(calls) == nth:
+            signal.raise_signal(signal.SIGINT)
+
+    while nth <= len(calls):
+        nth, calls = nth + 1, []
+        try:  # not by `suppress`, whose end would be another call
+            with program("all is kept") as this, listening():
+                sys.settrace(trace)
+                signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:  # after the end of the program, where `graphcl` then ignores it
+            pass
+        sys.settrace(None)
+        assert (this.code, signal.getsignal(signal.SIGINT)) == (code, usual), nth
+        assert capsys.readouterr().err == line, nth
+    assert nth > 10
 
 
 EXITS = [

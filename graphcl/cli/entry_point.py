@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import warnings
@@ -12,6 +11,8 @@ from typing import Any
 
 from graphcl.errors import EXIT_CODE, InputError, InputWarning, Stopped, printable, reason
 from graphcl.system.progress import showing
+from graphcl.system.signals import one_interrupt
+from graphcl.system.streams import discard, lasting_streams
 
 _OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
 """Texts that identify torch's out-of-memory errors, which are plain RuntimeErrors."""
@@ -39,13 +40,20 @@ def program(interrupted: str) -> Iterator[Program]:
         interrupted: text after "stopped; " in the message on an interruption. If the `KeyboardInterrupt` has a text,
             that text is used instead.
     """
+    with one_interrupt(), _lines(interrupted) as this:
+        yield this
+
+
+@contextmanager
+def _lines(interrupted: str) -> Iterator[Program]:
     if hasattr(sys.stdout, "reconfigure"):  # file names may not be encodable, and printing them must not raise
         sys.stdout.reconfigure(errors="backslashreplace")
     this = Program()
     try:
-        with warnings_as_lines(), showing():
+        with lasting_streams() as errors, warnings_as_lines(), showing():
             yield this
-        print(end="", flush=True)
+        if errors:
+            raise errors[0]
     except InputError as error:
         if str(error):  # the text is empty if another rank of the job prints the message
             _print_error(f"graphcl: {error}".replace("\n", "\ngraphcl: "))
@@ -93,9 +101,7 @@ def _flush_stdout() -> None:
     try:
         print(end="", flush=True)
     except OSError:
-        if sys.stdout is sys.__stdout__:
-            with open(os.devnull, "w") as nowhere:
-                os.dup2(nowhere.fileno(), 1)
+        discard(sys.stdout)
 
 
 def _print_error(line: str) -> None:

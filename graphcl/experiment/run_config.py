@@ -29,6 +29,7 @@ from graphcl.experiment.scoring import with_usable_evaluation
 from graphcl.experiment.seed import run_seed
 from graphcl.experiment.vectors import warn_of_vectors
 from graphcl.system.progress import showing
+from graphcl.system.streams import lasting_streams
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def run(config: Config) -> RunResult:
         InputError: the settings cannot be used.
     """
     clock = Clock()
-    with launch(config.rank_timeout) as ranks, showing():
+    with launch(config.rank_timeout) as ranks, lasting_streams(), showing():
         device = setup_runtime(config, ranks.local_rank)
         dataset = _load(config, ranks)
         if ranks.size > 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -13,6 +14,9 @@ from graphcl.errors import Stopped
 
 _NAMES = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1")
 _SIGNALS: list[int] = [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]  # Windows lacks the last two
+
+_interrupted: bool | None = None
+"""Whether a KeyboardInterrupt was raised in `one_interrupt`; None outside of it."""
 
 
 class Stop:
@@ -54,8 +58,10 @@ class Stop:
             self._deferred = False
 
     def _take(self, number: int, frame: FrameType | None) -> None:
+        if _stopping():
+            return
         if self._deferred and self.requested and number == signal.SIGINT:
-            raise KeyboardInterrupt
+            _raise(KeyboardInterrupt())
         self.requested |= self._deferred
         what = "saving and stopping" if self._deferred else "stopping"
         again = "; repeat it to stop at once" if self._deferred and number == signal.SIGINT else ""
@@ -64,4 +70,35 @@ class Stop:
             if not self._quiet:
                 print(f"\ngraphcl: {signal.Signals(number).name}: {what}{again}.", file=sys.stderr)
         if not self._deferred:
-            raise Stopped
+            _raise(Stopped())
+
+
+@contextmanager
+def one_interrupt() -> Iterator[None]:
+    """Within the block, let the first Ctrl-C raise KeyboardInterrupt, and ignore later ones.
+
+    A later one would raise within the code that cleans up.
+    """
+    global _interrupted
+    usual = signal.default_int_handler
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not usual:
+        yield  # a block within a block, or a program that has its own handler
+        return
+    _interrupted = False
+    signal.signal(signal.SIGINT, lambda *_: _stopping() or _raise(KeyboardInterrupt()))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+        _interrupted = None
+
+
+def _raise(error: KeyboardInterrupt) -> None:
+    global _interrupted
+    _interrupted = None if _interrupted is None else True
+    raise error
+
+
+def _stopping() -> bool:
+    """Return whether a KeyboardInterrupt was raised in `one_interrupt`, or is being handled."""
+    return bool(_interrupted) or isinstance(sys.exc_info()[1], KeyboardInterrupt)

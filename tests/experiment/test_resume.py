@@ -129,6 +129,33 @@ def closed_and_signalled(patch):
     after_epoch(act)(patch)
 
 
+class Terminal(io.StringIO):
+    """Terminal that can be closed."""
+
+    is_open = True
+
+    def isatty(self):
+        return True
+
+    def write(self, text):
+        if not self.is_open:
+            raise OSError(errno.EIO, "Input/output error")
+        return super().write(text)
+
+
+def terminal_closed(patch):
+    terminal = Terminal()
+    for name in ("stdout", "stderr"):
+        patch.setattr(sys, name, terminal)
+
+    def act(folder, place):
+        if place == (1, 2):
+            terminal.is_open = False
+            os.kill(os.getpid(), signal.SIGHUP)
+
+    after_epoch(act)(patch)
+
+
 def signalled_in_evaluation(patch):
     def score_rows(*arguments, **options):
         os.kill(os.getpid(), signal.SIGTERM)
@@ -144,6 +171,7 @@ INTERRUPTIONS = {
     "half a line": (after_epoch(killed_in_a_line), Killed, ()),
     "SIGTERM": (send(signal.SIGTERM), 75, ("SIGTERM: saving and stopping.", SAVED)),
     "closed output, SIGHUP": (closed_and_signalled, 75, ()),
+    "closed terminal, SIGHUP": (terminal_closed, 75, ()),
     "evaluation": (signalled_in_evaluation, 75, ("SIGTERM: stopping.", FINISHED)),
 }
 """Name -> function that prepares the interruption, how the run ends, and what it prints on stderr."""
