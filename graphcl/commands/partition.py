@@ -158,7 +158,7 @@ def _labels(table: pyarrow.Table, settings: Embed) -> dict[str, str]:
     find(names, settings.smiles, settings.target, "the table")
     targets = {"y" if len(settings.target) == 1 else f"y{i}": name for i, name in enumerate(settings.target)}
     ids = {"id": "id"} if "id" in names else {}
-    return {**ids, **targets, **({"group": settings.group} if settings.group in names else {})}
+    return {**ids, **targets, **({"group": settings.group} if settings.group else {})}
 
 
 def _source(table: pyarrow.Table) -> Any:

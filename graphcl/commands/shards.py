@@ -77,24 +77,32 @@ def embed_shards(settings: Embed) -> str:
             for each in files
             if not each.pop("done")
         ]
-        mine = missing[ranks.rank :: ranks.size]
-        if settings.many and ranks.size == 1:
-            workers = min(settings.workers, max(1, len(mine)))
-            total = sum(each.stop - each.start for each in mine)
-            with executing(settings.executor, workers) as executor, progress("embedding", total) as update:
-                for shard, _ in completed(write_shard, mine, executor):
-                    update(shard.stop - shard.start)
-        else:
-            with progress("shards", len(mine), "shard") as update:
-                for each in mine:
-                    _write(each, opened)
-                    update(1)
+        try:
+            _write_all(missing[ranks.rank :: ranks.size], settings, opened, ranks.size == 1)
+        except KeyboardInterrupt as interrupt:
+            line = f"finished shards are kept in {folder}; the same command makes the others"
+            raise type(interrupt)(line) from None
         ranks.barrier()
         if not ranks.is_main:
             return ""
         invalid = write_invalid(opened.dataset.invalid, folder / "_invalid.csv")
     kept = f", {len(files) - len(missing)} of them from before" if len(missing) < len(files) else ""
     return f"{opened} in {folder}/, {len(files)} shards{kept}{invalid}"
+
+
+def _write_all(shards: list[Shard], settings: Embed, opened: Opened, alone: bool) -> None:
+    """Write shards, by workers if the settings ask for them and this process is `alone`."""
+    if settings.many and alone:
+        workers = min(settings.workers, max(1, len(shards)))
+        total = sum(each.stop - each.start for each in shards)
+        with executing(settings.executor, workers) as executor, progress("embedding", total) as update:
+            for shard, _ in completed(write_shard, shards, executor):
+                update(shard.stop - shard.start)
+    else:
+        with progress("shards", len(shards), "shard") as update:
+            for each in shards:
+                _write(each, opened)
+                update(1)
 
 
 def write_shard(shard: Shard) -> None:

@@ -85,7 +85,12 @@ def one_interrupt() -> Iterator[None]:
         yield  # a block within a block, or a program that has its own handler
         return
     _interrupted = False
-    signal.signal(signal.SIGINT, lambda *_: _stopping() or _raise(KeyboardInterrupt()))
+
+    def take(number: int, frame: FrameType | None) -> None:
+        if not _stopping():
+            _raise(KeyboardInterrupt())
+
+    signal.signal(signal.SIGINT, take)
     try:
         yield
     finally:

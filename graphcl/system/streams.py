@@ -50,7 +50,7 @@ def lasting_streams() -> Iterator[list[OSError]]:
         yield errors
         return
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (_Lasting(each, errors) for each in before)  # type: ignore[assignment]
+    sys.stdout, sys.stderr = (_Lasting(each, errors) for each in before)
     try:
         yield errors
         sys.stdout.flush()
