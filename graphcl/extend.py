@@ -3,7 +3,7 @@
 | to write | use |
 |---|---|
 | a loss | `pairwise`, `Pairs`, `Row`, `linear`; argument types such as `Temperature` |
-| an augmentation | `Augmentation`, `Decision`, `Layout`, `ratio_count`, `random_subset`, `pick`, `nonzero` |
+| an augmentation | `Augmentation`, `PerGraph`; `Decision`, `Layout`, `ratio_count`, `random_subset`, `pick` |
 | an encoder | `encoders.register`, `Count` |
 | a method | `Method`, `Outcome`, `momentum_copy`, `ema_update`, `require_ids` and the other checks |
 | an evaluator | `evaluators.register`, `make_folds`, `FoldScores`, `summarise` |
@@ -25,7 +25,7 @@ from graphcl.arguments import (
     Width,
     interval,
 )
-from graphcl.augment import Augmentation, Decision
+from graphcl.augment import Augmentation, Decision, PerGraph
 from graphcl.datasets.sources import Source
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores, Kernel, summarise
@@ -73,6 +73,7 @@ __all__ = [
     "NonNegative",
     "Outcome",
     "Pairs",
+    "PerGraph",
     "Positive",
     "Ratio",
     "Registry",

@@ -47,6 +47,7 @@ class Registry(Mapping[str, Callable[..., Any]]):
 
     def __init__(self, kind: str, *packages: str, group: str = "", **facts: str) -> None:
         self.kind, self.packages, self.group = kind, packages, group
+        self.check: Callable[[str, Any], None] | None = None  # raises if a name's target cannot be used
         self._usual = facts
         self._targets: dict[str, Callable[..., Any]] = {}
         self._arguments: dict[str, Arguments] = {}
@@ -68,6 +69,8 @@ class Registry(Mapping[str, Callable[..., Any]]):
             raise InputError(f"a {self.kind} must be registered by {_RULE}, got {one_line(repr(name))}.")
 
         def decorate(target: T) -> T:
+            if self.check is not None:
+                self.check(name, target)
             if name in self._targets or name in self._owners:
                 owner = self._owners.get(name) or self._targets[name].__module__
                 raise InputError(f"{self.kind} `{name}` is registered already, by {owner}.")

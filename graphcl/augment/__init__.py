@@ -10,6 +10,7 @@ from graphcl.augment.decision import Decision, apply_decision
 from graphcl.augment.edge_perturb import EdgeDrop, EdgePerturb
 from graphcl.augment.mask import AttributeMask, FeatureMask
 from graphcl.augment.node_drop import NodeDrop
+from graphcl.augment.per_graph import PerGraph
 from graphcl.augment.subgraph import Subgraph
 from graphcl.augment.transform import Augmentation, Identity, two_views
 
@@ -24,6 +25,7 @@ __all__ = [
     "Identity",
     "NodeDrop",
     "OneOf",
+    "PerGraph",
     "Subgraph",
     "apply_decision",
     "drop_and_mask",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -35,13 +36,63 @@ def as_augmentation(given: Any, argument: str = "augmentation") -> Any:
     if isinstance(given, type) or (not isinstance(given, Augmentation) and given in augmentations.values()):
         raise InputTypeError(f"`{argument}` must be an augmentation; call {given.__name__}, as in {given.__name__}().")
     if isinstance(given, BaseTransform) and not isinstance(given, Augmentation):
+        kind = type(given).__name__
         raise InputTypeError(
-            f"`{argument}` must be an augmentation of whole batches, got PyG's {type(given).__name__}; transform the "
-            "graphs before they are loaded, or write an Augmentation."
+            f"`{argument}` must be an augmentation of whole batches, got PyG's {kind}; wrap it: PerGraph({kind}(...))."
         )
     if not callable(given):
         raise InputTypeError(f"`{argument}` must be an augmentation or the name of one, got {shown(given)}.")
     return given
+
+
+def as_view(given: Any, argument: str) -> Any:
+    """Return `given` as a function of (batch, generator), see `as_augmentation`."""
+    given = as_augmentation(given, argument)
+    if not isinstance(given, Augmentation) and not _takes(given, 2):
+        name = getattr(given, "__name__", shown(given))
+        raise InputTypeError(
+            f"`{argument}` must take (batch, generator), which {name} does not; add `generator`, or wrap a function "
+            "of a single graph: PerGraph(function)."
+        )
+    return given
+
+
+def _takes(function: Any, count: int) -> bool:
+    """Return whether `function` can be called with `count` positional arguments."""
+    try:
+        inspect.signature(function).bind(*range(count))
+    except TypeError:
+        return False
+    except ValueError:  # a function of C without a signature
+        pass
+    return True
+
+
+def check_registered(name: str, target: Any) -> None:
+    """Raise InputTypeError if `target`, to be registered as the augmentation `name`, cannot make views."""
+    title = f"augmentation `{name}` must be a class of augmentations or a function that returns one"
+    if not inspect.isclass(target) and not inspect.isfunction(target):
+        raise InputTypeError(f"{title}, got {shown(target)}; register a function without arguments that returns it.")
+    if inspect.isclass(target):
+        if issubclass(target, BaseTransform) and not issubclass(target, Augmentation):
+            advice = f"register a function that returns PerGraph({target.__name__}(...))"
+            raise InputTypeError(f"{title}, got PyG's {target.__name__}, a transform of single graphs; {advice}.")
+        if inspect.isabstract(target) or not any("__call__" in vars(base) for base in target.__mro__):
+            raise InputTypeError(f"{title}, but {target.__name__} does not define `decide`; see docs/extending.md.")
+        return
+    first = next(iter(inspect.signature(target).parameters.values()), None)
+    if (
+        first is not None
+        and first.default is first.empty
+        and first.name in ("batch", "data", "graph", "graphs", "view")
+    ):
+        raise InputTypeError(
+            f"{title}, but {target.__name__} takes `{first.name}`; derive a class from Augmentation, or return "
+            "PerGraph(function) for a function of a single graph."
+        )
+
+
+augmentations.check = check_registered
 
 
 class Augmentation(BaseTransform):
@@ -130,7 +181,7 @@ def two_views(
         generator: source of randomness, on the device of `batch`.
     """
     one, two = batch if isinstance(batch, tuple | list) else (batch, batch)
-    return as_augmentation(first, "first")(one, generator), as_augmentation(second, "second")(two, generator)
+    return as_view(first, "first")(one, generator), as_view(second, "second")(two, generator)
 
 
 def alike(one: Any, two: Any) -> bool:
