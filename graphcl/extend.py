@@ -2,7 +2,7 @@
 
 | to write | use |
 |---|---|
-| a loss | `pairwise`, `Pairs`, `Row`, `linear`; argument types such as `Temperature` |
+| a loss | `pairwise`, `Pairs`, `Row`, `linear`, `gaussian`, `softplus`; argument types such as `Temperature` |
 | an augmentation | `Augmentation`, `PerGraph`; `Decision`, `Layout`, `ratio_count`, `random_subset`, `pick` |
 | an encoder | `encoders.register`, `Count` |
 | a method | `Method`, `Outcome`, `momentum_copy`, `ema_update`, `require_ids` and the other checks |
@@ -16,6 +16,7 @@ A registry, such as `losses`, maps names to functions or classes; `register(name
 from graphcl.arguments import (
     Channels,
     Count,
+    Finite,
     Fraction,
     Layers,
     NonNegative,
@@ -31,10 +32,11 @@ from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores, Kernel, summarise
 from graphcl.evaluate.folds import make_folds
 from graphcl.graphs.batching import Layout
-from graphcl.graphs.segment import nonzero, pick, random_subset, ratio_count
+from graphcl.graphs.segment import nonzero, pick, random_subset, ratio_count, to_device
 from graphcl.losses import Pairs, pairwise
 from graphcl.losses.engine.base import Row
-from graphcl.losses.engine.exponent import linear
+from graphcl.losses.engine.exponent import Exponent, gaussian, linear
+from graphcl.losses.engine.register import softplus
 from graphcl.methods import Method, Outcome
 from graphcl.methods.method import (
     ema_update,
@@ -62,6 +64,8 @@ __all__ = [
     "Channels",
     "Count",
     "Decision",
+    "Exponent",
+    "Finite",
     "FoldScores",
     "Fraction",
     "InputError",
@@ -86,6 +90,7 @@ __all__ = [
     "ema_update",
     "encoders",
     "evaluators",
+    "gaussian",
     "interval",
     "linear",
     "losses",
@@ -101,7 +106,9 @@ __all__ = [
     "require_arguments",
     "require_ids",
     "require_repulsion",
+    "softplus",
     "sources",
     "summarise",
+    "to_device",
     "weight_of",
 ]

@@ -1,11 +1,14 @@
 """Losses, evaluators and rows of a file, by `--import`: a run, its resumption, a sweep, and messages."""
 
+import ast
 import json
 import re
+from pathlib import Path
 
 import pytest
 from torch_geometric.data import InMemoryDataset
 
+import graphcl.extend
 from graphcl.commands.sweep import main as sweep
 from graphcl.evaluate import FoldScores, paired_test
 from graphcl.registry import evaluators, losses, references
@@ -61,6 +64,36 @@ def test_a_loss_of_a_file_runs_resumes_and_is_swept(tmp_path, capsys):
         (tmp_path / "mine.py").write_text(LOSS + "# another\n")
         assert run(["--resume", "one"]) == 2
         assert "mine.py" in capsys.readouterr().err
+
+
+def test_a_run_with_a_relative_import_resumes_from_another_folder(tmp_path, monkeypatch, capsys):
+    """Also one whose `data.json` names the file by another path, as earlier versions did."""
+    (tmp_path / "mine.py").write_text(LOSS)
+    words = ["--loss", "imported", *QUICK[2:], "--dataset", str(tmp_path / "own.pt"), "--import", "mine.py"]
+    with restored(losses):
+        assert run([*words, "--out", "one"]) == 0
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        resume = ["--resume", str(tmp_path / "one"), "--report", "false", "--seeds"]
+        assert run([*resume, "0-1"]) == 0
+        file = tmp_path / "one" / "data.json"
+        file.write_text(file.read_text().replace(str(tmp_path / "mine.py"), "mine.py"))
+        assert run([*resume, "0-2"]) == 0
+        (tmp_path / "mine.py").write_text(LOSS + "# another\n")
+        assert run([*resume, "0-3"]) == 2
+        assert "holds a run on other data or files: " in capsys.readouterr().err
+
+
+def test_the_files_to_start_from_need_names_of_extend_only():
+    """Of losses: the decorator's formulas, which docs/extending.md and docs/architecture.md say to copy."""
+    root = Path(graphcl.__file__).parent
+    copied = [file for file in (root / "losses" / "formulas").glob("*.py") if "@pairwise" in file.read_text()]
+    for file in (*copied, root / "augment" / "node_drop.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("graphcl"):
+                own = node.module.startswith(("graphcl.losses.formulas", "graphcl.losses.engine.checks"))
+                missing = {alias.name for alias in node.names} - {*graphcl.extend.__all__, "ranks", *graphcl.__all__}
+                assert own or not missing, f"{file.name}: {missing}"
 
 
 def test_a_changed_file_keeps_the_cells_that_do_not_use_it(tmp_path, inline, capfd):

@@ -7,6 +7,7 @@ title the placeholder for the value. Commands inherit the groups that they share
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -74,7 +75,7 @@ def _import(files: list[str]) -> list[str]:
         import_files(files)
     except InputError as error:
         raise PydanticCustomError("import", "{text}", {"text": str(error).rstrip(".")}) from error
-    return files
+    return [str(Path(file).expanduser().resolve()) for file in files]  # a run may be resumed from another folder
 
 
 PAIRS = Needs("pairs", "needs pairs; pass --positives group or a table of pairs")

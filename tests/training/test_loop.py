@@ -213,7 +213,11 @@ for name, value, line in [
     ("generator", 3, r"`generator` must be of type Generator, got 3\."),
     ("callbacks", [3], r"`callbacks.0` must be a function, got 3\."),
     ("view", random4, r"`second` must be an augmentation; call random4, as in random4\(\)\."),
-    ("view", ToUndirected(), r"`second` must be an augmentation of whole batches, got PyG's ToUndirected; wrap it: PerGraph"),
+    (
+        "view",
+        ToUndirected(),
+        r"`second` must be an augmentation of whole batches, got PyG's ToUndirected; wrap it",
+    ),
     ("loss", lambda *z, **given: infonce(*z).detach(), r"the loss has no gradient; compute it from the projections"),
     ("model", make_model().requires_grad_(False), "all parameters of the method are frozen; let some of them"),
     ("momentum", 0.9, r"`train` has no argument `momentum`; .*choose from: "),

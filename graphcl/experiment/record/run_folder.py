@@ -214,6 +214,9 @@ class RunFolder:
             return
         if (file := self.path / "data.json").exists():
             kept = read_json(file)
+            if isinstance(kept, dict) and isinstance(kept.get("files"), dict):  # a file that has moved is the same file
+                paths = {digest: path for path, digest in data["files"].items()}
+                kept["files"] = {paths.get(digest, path): digest for path, digest in kept["files"].items()}
             if changed := differences(kept, data) if isinstance(kept, dict) else ["data.json is damaged"]:
                 raise InputError(
                     f"{self.path} holds a run on other data or files: {'; '.join(changed)}. Restore them, or pass "
