@@ -92,7 +92,8 @@ def grouped_parts(dataset: GraphDataset) -> dict[str, np.ndarray] | None:
     run and seed. No group is on two parts, and where the graphs have the attribute `project`, no project.
 
     Raises:
-        InputError: a `part` is unknown, a group or project is on two parts, or there are too few groups.
+        InputError: a `part` is unknown or has no two graphs of a group, a group or project is on two parts, or there
+            are too few groups.
     """
     groups = dataset.components
     if groups is None:
@@ -111,6 +112,11 @@ def grouped_parts(dataset: GraphDataset) -> dict[str, np.ndarray] | None:
     else:
         parts = group_split(groups, projects)
     check_groups_apart(parts, groups)
+    for name, rows in parts.items():
+        members = groups.numpy()[rows]
+        if not (np.unique(members[members >= 0], return_counts=True)[1] > 1).any():
+            found = f"the {name} part of the split has {len(rows)} graphs, but no two of a group or pair"
+            raise InputError(f"{dataset.name}: {found}; list more pairs, or name the parts in the attribute `part`.")
     if projects is not None:
         check_groups_apart(parts, projects, "project")
     return parts

@@ -311,6 +311,14 @@ def test_settings_that_contradict_each_other(files):
             make_config(given)
 
 
+def test_too_few_pairs_for_a_split_are_refused_before_training(files, tmp_path):
+    (tmp_path / "few.csv").write_text("query,target\nq0,t0\nq1,t1\n")
+    config = settings(files, tmp_path, positives=str(tmp_path / "few.csv"))
+    line = "q: the valid part of the split has 20 graphs, but no two of a group or pair; list more pairs, or name"
+    one_line(lambda: run(config), line)
+    assert not (tmp_path / "run").exists()
+
+
 def test_vectors_are_targets_and_both_roles_are_embedded(files, tmp_path):
     """A vector is a graph of one node; NaN is a missing cell, with a column that says so."""
     draw = np.random.default_rng(0)
