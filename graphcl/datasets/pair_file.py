@@ -61,8 +61,9 @@ def read_pairs(path: Path) -> tuple[dict[str, list[str]], list[str]]:
     check_regular(path)
     try:
         if ending(path) in (".parquet", ".xlsx"):
-            names, column = frame(read_frame(path)) or ([], list)
-            rows = enumerate(zip(*map(column, range(len(names))), strict=True))
+            table = frame(read_frame(path))
+            names = table[0] if table else []
+            rows = enumerate(zip(*(table[1](place) for place in range(len(names)) if table), strict=True))
             return _columns(path, names, ((f"row {row}", dict(zip(names, cells, strict=True))) for row, cells in rows))
         kind = path.suffix.lower()
         if kind in (".jsonl", ".ndjson", ".json"):

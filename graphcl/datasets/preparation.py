@@ -96,8 +96,7 @@ def prepare(
         with contextlib.suppress(ValueError, TypeError):
             data.y = torch.from_numpy(np.asarray(data.y))
     classes = None
-    labels = None if targets else class_labels(data.y, slices.get("y"), ptr.numel() - 1, name)
-    if labels is not None:
+    if not targets and (labels := class_labels(data.y, slices.get("y"), ptr.numel() - 1, name)) is not None:
         data.y, classes = labels
         slices["y"] = torch.arange(ptr.numel())
     dataset = GraphDataset(data, slices, name, features, classes, degrees)

@@ -105,7 +105,7 @@ def read_text(path: Path, rules: Rules) -> tuple[list[Column], list[int]]:
     return [Column(role, name, column) for (role, name, _), column in zip(places, cells, strict=True)], lines
 
 
-def find(header: list[str], rules: Rules, what: str) -> list[tuple[str, str, int]]:
+def find(header: Sequence[str], rules: Rules, what: str) -> list[tuple[str, str, int]]:
     """Return the role, the name and the index of each wanted column: `smiles`, `target`, `group` and `id`.
 
     A target that is not a column, but whose words are, stands for these columns.
@@ -135,13 +135,13 @@ def find(header: list[str], rules: Rules, what: str) -> list[tuple[str, str, int
     return [(role, name, header.index(name)) for role, name in wanted]
 
 
-def _usual(header: list[str], name: str) -> str | None:
+def _usual(header: Sequence[str], name: str) -> str | None:
     """Return the only column `name`, in any case; None if there is none, or several but none in this case."""
     alike = [column for column in header if column.strip().lower() == name]
     return alike[0] if len(alike) == 1 else name if alike.count(name) == 1 else None
 
 
-def _words(text: str, header: list[str]) -> bool:
+def _words(text: str, header: Sequence[str]) -> bool:
     return text not in header and len(text.split()) > 1 and set(text.split()) <= set(header)
 
 
@@ -159,7 +159,8 @@ def _rows(path: Path, kind: str, wanted: set[str]) -> Iterator[tuple[int, Sequen
             if packed and size > MAX_UNPACKED:
                 raise csv.Error(f"it holds more than {MAX_UNPACKED} characters; unpack it if you trust it")
             if plain or not text.strip():
-                row = _NAMED(text.rstrip()).groups() if text.strip() else ()
+                named = _NAMED(text.rstrip())
+                row = named.groups() if named else ()
             else:
                 delimiter = delimiter or delimiter_of(text, wanted)
                 try:
