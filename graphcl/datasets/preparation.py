@@ -38,7 +38,6 @@ def prepare(
     benchmark: Benchmark | None = None,
     numbers: GroupNumbers | None = None,
     start: int = 0,
-    *,
     targets: bool = False,
 ) -> GraphDataset:
     """Check a collated data set; return it with node features, class indices and groups. The inputs are not modified.
@@ -83,7 +82,6 @@ def prepare(
     del data.num_nodes
     if hasattr(data, "_num_nodes"):
         del data._num_nodes
-
     if data.get("group") is not None:
         one_each = torch.arange(ptr.numel())
         if "group" not in slices or not torch.equal(slices["group"], one_each):
