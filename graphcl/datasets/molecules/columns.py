@@ -120,7 +120,8 @@ def find(header: Sequence[str], rules: Rules, what: str) -> list[tuple[str, str,
     if smiles in target:
         raise InputError(f"`target` {smiles!r} is the column of the SMILES; name a column of values to predict.")
     wanted = [("smiles", smiles), *(("target", name) for name in target)]
-    others = (("group", rules.group), ("id", rules.id or _usual(header, "id")))
+    usual = _usual(header, "id")
+    others = (("group", rules.group), ("id", rules.id or (None if usual == rules.group else usual)))
     wanted += [(role, name) for role, name in others if name]
     for role, name in wanted:
         if header.count(name) != 1:

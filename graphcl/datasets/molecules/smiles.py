@@ -104,25 +104,32 @@ def _print_counts(parser: Parser, duplicates: int = 0) -> None:
 
 
 def _warn_of_contradictions(table: Table, repeats: Sequence[tuple[int, int]], rows: np.ndarray) -> None:
-    """Warn if a molecule that occurs several times has different targets; `rows` are the graphs' rows of the table.
+    """Warn if a molecule that occurs several times has different targets.
 
-    `repeats` are pairs of graphs of the same molecule.
+    Args:
+        table: the table.
+        repeats: each graph that repeats a molecule, and the first graph of the molecule.
+        rows: row of each graph in the table `[n]`.
     """
     if table.y is None or not repeats:
         return
-    one, other = (rows[list(graphs)] for graphs in zip(*repeats, strict=True))
-    y = table.y.numpy()
-    differ = (y[one] != y[other]) & ~np.isnan(y[one] + y[other])
-    if (pairs := np.flatnonzero(differ.any(axis=1))).size:
-        first, then = int(other[pairs[0]]), int(one[pairs[0]])
-        task = int(differ[pairs[0]].argmax())
-        values = "" if table.classes else f", {y[first, task]:g} and {y[then, task]:g}"
-        text = one_line(repr(table.molecules[first]), 60)
-        found = f"{text} in {where(table.lines, first)} and {where(table.lines, then)}{values}"
-        warn(
-            f"{table.name}: {len(pairs)} of {len(repeats)} rows that repeat a molecule have another `target` than its "
-            f"first row: `{table.targets[task]}` of {found}"
-        )
+    first = dict(repeats)
+    graphs = np.array(sorted({*first, *first.values()}))
+    molecule = np.array([first.get(graph, graph) for graph in graphs.tolist()])
+    y = table.y.numpy()[rows[graphs]]
+    low, high = np.full((2, len(rows), y.shape[1]), np.nan)
+    np.fmin.at(low, molecule, y)
+    np.fmax.at(high, molecule, y)
+    differing, tasks = (high > low).nonzero()
+    if len(differing):
+        values = y[:, tasks[0]]
+        shown = []
+        for bound in (low, high):
+            place = (molecule == differing[0]) & (values == bound[differing[0], tasks[0]])
+            shown.append(where(table.lines, int(rows[graphs[place][0]])))
+        text = one_line(repr(table.molecules[int(rows[differing[0]])]), 60)
+        found = f"{len(np.unique(differing))} molecules occur with different targets"
+        warn(f"{table.name}: {found}, such as {text} in `{table.targets[tasks[0]]}` of {shown[0]} and {shown[1]}")
 
 
 def molecule_pieces(parser: Parser) -> Iterator[GraphDataset]:

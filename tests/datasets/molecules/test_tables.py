@@ -1,5 +1,7 @@
 """Test the columns of tables of molecules: ids in every output, cells that are not numbers, contradictory rows."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -139,10 +141,23 @@ def test_a_target_may_have_blanks_in_its_name(words, names, table):
     np.testing.assert_array_equal(y, expected)
 
 
-def test_rows_of_a_molecule_with_other_targets_are_named(table):
-    file = table("smiles,y\nCCO,1\nCC,0\nOCC,0\nCCO,1\nC(C)O,\n")
-    with pytest.warns(InputWarning, match="m: 1 of 3 rows that repeat .* `y` of 'CCO' in line 2 and line 4, 1 and 0"):
-        load_dataset(file, target="y")
+REPEATED = [
+    (
+        "smiles,y\nCCO,1\nCC,0\nOCC,0\nCCO,1\nC(C)O,\n",
+        "1 molecules occur .*, such as 'CCO' in `y` of line 4 and line 2",
+    ),
+    ("smiles,y\nCCO,\nxx,1\nOCC,1\nCCO,0\n", "1 molecules occur .*, such as 'CCO' in `y` of line 5 and line 4"),
+    ("smiles,y\nCCO,a\nOCC,b\nCC,b\nC-C,a\n", "2 molecules occur .*, such as 'CCO' in `y` of line 2 and line 3"),
+    ("smiles,y\nCCO,\nOCC,1\nCC,0\nCC,0\n", None),
+]
+
+
+@pytest.mark.parametrize(("text", "says"), REPEATED)
+def test_a_molecule_with_different_targets_is_named(text, says, table, recwarn):
+    load_dataset(table(text), target="y")
+    found = [str(each.message) for each in recwarn if "different targets" in str(each.message)]
+    assert len(found) == (says is not None)
+    assert says is None or re.fullmatch(f"m: {says}", found[0])
 
 
 def test_a_metal_that_standardise_leaves_out_is_named(recwarn):
