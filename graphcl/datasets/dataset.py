@@ -291,7 +291,7 @@ def class_labels(
     A float such as 1.0 counts as a whole number. Class values are in ascending order, as in PyG's TU reader.
 
     Raises:
-        InputError: `y` mixes strings and numbers.
+        InputError: `y` mixes strings and numbers, or a number is 2^63 or more.
     """
     if isinstance(y, list):  # as PyG collates strings
         values = [each[0] if isinstance(each, list | np.ndarray) and np.size(each) == 1 else each for each in y]
@@ -307,6 +307,8 @@ def class_labels(
         return None
     if not torch.equal(y_slices.cpu(), torch.arange(num_graphs + 1)) or not is_whole(y).all():
         return None
+    if y.dtype == torch.uint64 and bool((y.view(torch.int64) < 0).any()):
+        raise InputError(f"{what}: `y` must be below 2^63, got {max(y.flatten().tolist())}; use a string.")
     classes, number = y.flatten().long().unique(sorted=True, return_inverse=True)
     return number, classes
 
