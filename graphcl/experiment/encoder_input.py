@@ -55,7 +55,7 @@ def load_with_pairs(
         others = {key: value for key, value in given.items() if key not in ("mirror", "tu_features")}
         sets = [load_dataset(each, **(given if each in named else others)) for each in sources]
     else:
-        description, keys = read_saved(init)[0], ("data_root", "mirror", *TABLE)
+        description, keys = read_saved(init)[0], ("data_root", "mirror", "nodes", *TABLE)
         if (features := given.get("features", "auto")) not in ("auto", description.features):
             raise InputError(f"`features` is {description.features} in `init` {init}, got {features}; leave it out.")
         sets = [load_for(description, each, **{key: given[key] for key in keys}) for each in sources]
@@ -73,6 +73,7 @@ def load_for(
     source: object,
     data_root: str = "datasets",
     mirror: str | None = None,
+    nodes: bool | None = None,
     **molecules: Any,
 ) -> GraphDataset:
     """Load graphs, and return a data set with the node features that a trained encoder expects.
@@ -82,12 +83,12 @@ def load_for(
     encoder was trained on standardised ones, and columns by the scales of its training, likewise.
 
     All arguments but the `description` of the encoder are those of `load_dataset`; `molecules` are its settings of
-    molecules and of networkx graphs.
+    molecules and of networkx graphs. The default of `nodes` is whether the encoder was trained on nodes.
 
     Raises:
         InputError: the graphs do not have the columns that the encoder expects, or see `load_dataset`.
     """
-    nodes = contrasts_nodes(description.settings)
+    nodes = contrasts_nodes(description.settings) if nodes is None else nodes
     if description.settings.get("standardise") is True and is_molecules(source, molecules.get("smiles")):
         molecules["standardise"] = True
     if _is_named(source):

@@ -123,3 +123,29 @@ def test_bad_input_gets_one_line(mine, saved_graphs, tmp_path, capfd):
         assert re.search(says, message), line
         assert message.count("\n") == 1, line
         assert not (tmp_path / "run").exists(), line
+
+
+def test_initial_weights_do_not_decide_whether_nodes_are_contrasted(tmp_path, capfd):
+    """The method does: an encoder of nodes starts a run of graphs with its columns, and the reverse."""
+    ring = torch.tensor([[0, 1, 2], [1, 2, 0]])
+    for width in (128, 3):
+        torch.save([Data(x=torch.rand(3, width), edge_index=ring) for _ in range(8)], tmp_path / f"{width}.pt")
+    go(tmp_path, "--eval", "none", "--epochs", "1", folder="nodes")
+    words = ["--eval", "none", "--epochs", "1", "--seeds", "0", "--report", "false"]
+    graphs = [
+        "--dataset",
+        str(tmp_path / "128.pt"),
+        "--init",
+        str(tmp_path / "nodes"),
+        "--out",
+        str(tmp_path / "graphs"),
+    ]
+    assert main([*graphs, *words]) == 0
+    back = ["--dataset", "sbm-400", "--method", "grace", "--init", str(tmp_path / "graphs"), "--out"]
+    assert main([*back, str(tmp_path / "back"), *words]) == 0
+    capfd.readouterr()
+    graphs[1], graphs[-1] = str(tmp_path / "3.pt"), str(tmp_path / "other")
+    assert main([*graphs, *words]) == 2
+    line = "3 has 3 columns of `x` (labels); the encoder was trained on sbm-400 with 128 columns of labels."
+    assert line in capfd.readouterr().err
+    assert not (tmp_path / "other").exists()
