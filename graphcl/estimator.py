@@ -403,7 +403,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     def _own_encoders(self) -> tuple[OwnEncoder | None, OwnEncoder | None]:
         """Return the encoders of queries and targets that are not registered."""
-        if self.target_encoder != "auto" and self.towers != "separate":  # type: ignore[attr-defined]
+        if self.target_encoder != "auto" and self.towers != "separate":
             raise InputError("`target_encoder` needs separate encoders of queries and targets; pass towers='separate'.")
         query, target = (None if isinstance(e, str | dict) else e for e in (self.encoder, self.target_encoder))
         return query, query if self.target_encoder == "auto" else target
