@@ -57,7 +57,7 @@ def test_a_diagnosis_of_groups(go, tmp_path):
     assert [*scores] == rows
     assert scores["bag_trained"] != scores["trained"]
     assert "a random order" in out
-    assert "one test part, 1 seed." in out
+    assert "one test part of 12 groups (intervals are too narrow, as of fewer than 30), 1 seed." in out
 
 
 @pytest.mark.parametrize("with_targets", [False, True])
