@@ -12,6 +12,7 @@ from graphcl.commands.shards import opened_once
 from graphcl.datasets.invalid import NoGraphLeftError, kept_rows
 from graphcl.datasets.molecules.columns import find
 from graphcl.errors import InputError, one_line, reason
+from graphcl.evaluate.metrics import task_names
 from graphcl.system.optional import optional
 
 if TYPE_CHECKING:
@@ -155,10 +156,11 @@ def _labels(table: pyarrow.Table, settings: Embed) -> dict[str, str]:
     names = table.column_names
     if "edge_index" in names:
         return {name: name for name in ("id", "y", "group") if name in names}
-    find(names, settings.smiles, settings.target, "the table")
-    targets = {"y" if len(settings.target) == 1 else f"y{i}": name for i, name in enumerate(settings.target)}
-    ids = {"id": "id"} if "id" in names else {}
-    return {**ids, **targets, **({"group": settings.group} if settings.group else {})}
+    columns = find(names, settings, "the table")
+    targets = [name for role, name, _ in columns if role == "target"]
+    labels = {role: name for role, name, _ in columns if role == "id"}
+    labels |= dict(zip(task_names(len(targets)) if targets else (), targets, strict=True))
+    return labels | {role: name for role, name, _ in columns if role == "group"}
 
 
 def _source(table: pyarrow.Table) -> Any:
