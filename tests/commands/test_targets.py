@@ -9,7 +9,7 @@ from torch_geometric.data import InMemoryDataset
 
 from graphcl.commands import COMMANDS
 from tests.commands.files import save_untrained
-from tests.conftest import small_graphs
+from tests.conftest import overriding, small_graphs
 
 SMALL = "--dataset own.pt --epochs 1 --encoder.hidden-channels 4 --seeds 0"
 EMBED = "embed e.pt --dataset own.pt --batch-size 8"
@@ -22,6 +22,7 @@ WRITES = {
     "pack": "pack --dataset own.pt --out T",
     "embed FILE": f"{EMBED} --out T.npz",
     "embed FOLDER": f"{EMBED} --out T --shards npy --shard-size 8",
+    "predict": "predict probed --dataset own.pt --out T.csv",
     "export": "export e.pt --format pt2 --out T.pt2",
     "show": "show T",
 }
@@ -34,6 +35,7 @@ AGAIN = {
     "transfer": {"": "T exists already and is never overwritten"},
     "pack": {"": "T' exists already and is never overwritten"},
     "embed FILE": {"": "T.npz exists already; pass --force to replace it", "--force": None},
+    "predict": {"": "T.csv exists already; pass --force to replace it", "--force": None},
     "embed FOLDER": {"": None, "--shard-size 16": "holds shards of another shard_size", "--force": None},
 }
 """Row -> further options of the same command on its own T -> the line that refuses, or None."""
@@ -41,8 +43,8 @@ FINISHED = re.compile(r"/(cells|part-\d+)/")
 """Files that no command writes twice without `--force`."""
 
 
-def call(words):
-    command, *rest = words.split()
+def call(words, options=""):
+    command, *rest = overriding(words.split(), *options.split())
     return importlib.import_module(f"graphcl.commands.{command}").main(rest)
 
 
@@ -51,11 +53,11 @@ def content():
     return {str(each): each.read_bytes() for each in files}
 
 
-def refused(words, capfd, part):
+def refused(words, capfd, part, options=""):
     """Assert that a command ends with one line that holds `part`, and changes nothing."""
     before = content()
     capfd.readouterr()
-    assert call(words) == 2, words
+    assert call(words, options) == 2, words
     line = capfd.readouterr().err
     assert line.startswith("graphcl: "), line
     assert (line.count("\n"), part in line) == (1, True), line
@@ -68,6 +70,7 @@ def here(tmp_path, monkeypatch, inline):
     monkeypatch.chdir(tmp_path)
     InMemoryDataset.save(small_graphs(), "own.pt")
     save_untrained("e.pt", small_graphs())
+    call("transfer e.pt --dataset own.pt --mode probe --eval knn --seeds 0 --out probed")
 
 
 def test_the_page_and_this_table_name_every_command():
@@ -80,12 +83,12 @@ def test_the_page_and_this_table_name_every_command():
 
 @pytest.mark.parametrize("row", WRITES)
 def test_files_of_others_are_left_alone(row, here, capfd):
-    for name in ("T/part-00000/thesis.txt", "T.npz", "T.pt2"):
+    for name in ("T/part-00000/thesis.txt", "T.npz", "T.pt2", "T.csv"):
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text("mine")
     refused(WRITES[row], capfd, "T")
     if row == "embed FOLDER":
-        refused(f"{WRITES[row]} --force", capfd, "holds no shards")
+        refused(WRITES[row], capfd, "holds no shards", "--force")
 
 
 @pytest.mark.parametrize("row", AGAIN)
@@ -93,10 +96,10 @@ def test_the_same_command_again(row, here, capfd):
     assert call(WRITES[row]) == 0, capfd.readouterr().err
     for options, line in AGAIN[row].items():
         if line is not None:
-            refused(f"{WRITES[row]} {options}", capfd, line)
+            refused(WRITES[row], capfd, line, options)
             continue
         before = content()
-        assert call(f"{WRITES[row]} {options}") == 0, capfd.readouterr().err
+        assert call(WRITES[row], options) == 0, capfd.readouterr().err
         after = content()
         assert before.keys() <= after.keys()
         kept = [] if options == "--force" else [name for name in before if FINISHED.search(name)]
@@ -116,6 +119,6 @@ def test_show_writes_the_report_only(here, monkeypatch):
 def test_a_run_that_trains_on_keeps_its_former_encoder(here):
     assert call(WRITES["run"]) == 0
     before = content()
-    assert call(f"{WRITES['run --resume']} --epochs 2") == 0
+    assert call(WRITES["run --resume"], "--epochs 2") == 0
     after = content()
     assert after["T/encoder-1-epochs.pt"] == before["T/encoder.pt"] != after["T/encoder.pt"]
