@@ -64,7 +64,7 @@ def predict(settings: Predict) -> str:
     torch.set_num_threads(settings.threads)
     given = settings.model_dump(include={*TABLE, "eval", "seed", "device", "data_root", "mirror"} - {*UNUSED})
     found = predictions(settings.run, settings.dataset, **given)
-    names = new_file(file.with_suffix(".invalid.csv"), settings.force) if found.dataset.invalid else file
+    names = new_file(file.with_name(f"{file.name}.invalid.csv"), settings.force) if found.dataset.invalid else file
     columns = {name: _plain(each) for name, each in found.columns.items()}
     write_whole(file, lambda opened: WRITERS[suffix](opened, iter([columns]), found.dataset.num_rows, 0))
     rows = f"{found.dataset.num_rows} predictions of {found.text}"
