@@ -161,7 +161,7 @@ def _rows(path: Path, kind: str, wanted: set[str]) -> Iterator[tuple[int, Sequen
                 raise csv.Error(f"it holds more than {MAX_UNPACKED} characters; unpack it if you trust it")
             if plain or not text.strip():
                 named = _NAMED(text.rstrip())
-                row = named.groups() if named else ()
+                row = list(named.groups()) if named else []
             else:
                 delimiter = delimiter or delimiter_of(text, wanted)
                 try:
