@@ -185,6 +185,12 @@ def _print_end(mode: str, result: Mapping[str, Any], several: bool, folder: Path
     many = f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}, {'an encoder each' if several else 'of one encoder'}"
     print("\n".join([*table_lines(result, LABELS[mode]), f"{how}; mean over {many}. {PLUS_MINUS}"]))
     print(f"saved in {folder}/; {result['seconds']:.1f} s; graphcl predict {folder} --dataset NAME predicts new graphs")
+    from graphcl.report.run_report import write_report  # matplotlib is loaded only here
+
+    try:
+        print(f"report: {write_report(folder)}")
+    except InputError as error:
+        print(f"no report.html: {error}")
 
 
 def _data(settings: Transfer, dataset: GraphDataset) -> dict[str, Any]:

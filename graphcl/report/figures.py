@@ -66,7 +66,7 @@ def _offsets(values: np.ndarray, step: float) -> np.ndarray:
 
 
 @style()
-def curves(title: str, by_seed: Mapping[int, Sequence[float]]) -> Any:
+def curves(title: str, by_seed: Mapping[str, Sequence[float]]) -> Any:
     """Return a figure of a metric over the epochs: a line per seed, with a value per epoch, and the mean over seeds."""
     figure, axis = panel(title, height=2.1)
     longest = max(map(len, by_seed.values()))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import csv
+import io
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,9 +22,10 @@ EDGES = np.linspace(-1, 1, 41)
 
 @dataclass(frozen=True)
 class Run:
-    """The content of `config.yaml`, `metrics.jsonl`, `result.json`, `embeddings.npz` and `report.npz`.
+    """The content of the files of a run, or of a transfer, whose settings have a `mode`.
 
-    If a file is missing, its attribute is empty. `snapshots` maps `before` and `after` to arrays of `report_arrays`.
+    If a file is missing, its attribute is empty. `snapshots` maps `before` and `after` to arrays of `report_arrays`;
+    `predictions` are the rows of `predictions.csv`, and `left_out` the number of rows of `invalid.csv`.
     """
 
     config: Mapping[str, Any]
@@ -30,6 +33,8 @@ class Run:
     result: Mapping[str, Any]
     embeddings: Mapping[str, np.ndarray]
     snapshots: Mapping[str, Mapping[str, np.ndarray]]
+    predictions: Sequence[Mapping[str, str]] = ()
+    left_out: int = 0
 
 
 def read_run(folder: Path) -> Run:
@@ -43,8 +48,8 @@ def read_run(folder: Path) -> Run:
         sweep = "; use graphcl sweep for a sweep" if (folder / "sweep.yaml").is_file() else ""
         raise InputError(f"{folder} is not a run folder; {wanted}{sweep}.")
     config = read_yaml(folder / "config.yaml")
-    # the folder of a transfer has a config.yaml too, but without these settings
-    if missing := [key for key in ("loss", "views") if key not in config]:
+    wanted_keys = ("encoder",) if config.get("mode") in ("probe", "finetune") else ("loss", "views")
+    if missing := [key for key in wanted_keys if key not in config]:
         raise InputError(f"{folder} is not a run folder, its config.yaml has no `{missing[0]}`; {wanted}.")
     lines, result, embeddings, arrays = (
         folder / name for name in ("metrics.jsonl", "result.json", "embeddings.npz", "report.npz")
@@ -61,6 +66,15 @@ def read_run(folder: Path) -> Run:
             read_json(result) if result.exists() else {},
             read_arrays(embeddings) if embeddings.exists() else {},
             snapshots,
+            _table(folder / "predictions.csv"),
+            len(_table(folder / "invalid.csv")),
         )
     except OSError as error:
         raise InputError(f"{error.filename} cannot be read: {error.strerror}.") from None
+
+
+def _table(file: Path) -> list[dict[str, str]]:
+    """Return the rows of a CSV file; none without the file."""
+    if not file.exists():
+        return []
+    return list(csv.DictReader(io.StringIO(read_text(file, MAX_METRICS), newline="")))

@@ -34,6 +34,7 @@ from graphcl.report.figures import (
     similarities,
 )
 from graphcl.report.patterns import pattern_figure, weights_figure
+from graphcl.report.predicted import predicted_section
 from graphcl.report.run_files import EDGES, Run, read_run
 from graphcl.report.style import BEST, MUTED, TRAINED, UNTRAINED, style
 from graphcl.report.summary import mean_rank, protocol_line, unit
@@ -46,7 +47,9 @@ _MEASURES = {
     "alignment": "alignment (lower is closer)",
     "uniformity": "uniformity (lower is more uniform)",
 }
-_NOT_DRAWN = ("seed", "epoch", "seconds", "data_seconds")
+_NOT_DRAWN = ("seed", "epoch", "seconds", "data_seconds", "start", "fold")
+_TUNED = {"untrained": "from scratch", "trained": "from trained"}
+"""Row -> label in a fine-tuning."""
 _PROGRAMS = {"graphcl/run.py": "python -m graphcl.run", "graphcl/__main__.py": "graphcl", "bin/graphcl": "graphcl"}
 _LEGEND = [
     ("untrained encoder", UNTRAINED, "o"),
@@ -81,30 +84,54 @@ def write_report(folder: str | Path) -> Path:
 
 def report(run: Run) -> str:
     """Return the report of a run as HTML that is also well-formed XML."""
-    numbers, method = itertools.count(), run.config["method"]["name"]
-    settings = compare_with_defaults(run.config)
+    numbers, mode = itertools.count(), run.config.get("mode")
+    method = None if mode else run.config["method"]["name"]
+    settings = [(key, _shown(value), None) for key, value in flat_values(run.config)]
+    settings = settings if mode else compare_with_defaults(run.config)
+    seconds = run.result.get("seconds", {})
     folder = FileSystemLoader(Path(__file__).parent)
     pages = Environment(loader=folder, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     page = pages.get_template("report.html.jinja").render(
-        **vars(run),
+        **vars(run) | ({"result": {**run.result, "seeds": run.config["seeds"]}} if mode and run.result else {}),
         # a plug-in used by the run may not be installed here
-        rows=methods.facts(method).get("rows", "graphs") if method in methods else "graphs",
+        rows=methods.facts(method).get("rows", "graphs") if method and method in methods else "graphs",
+        mode=mode,
+        about=_about(run) if mode else "",
+        predicted=predicted_section(run),
         pairs=run.config.get("positives") == "group",
         svg=lambda figure, label: Markup(inline(figure, f"f{next(numbers)}", label)),
         glyphs={"o": "●", "^": "▲", "s": "■", "D": "◆", "v": "▼"},
         lines={"-": "solid", "--": "dashed"},
-        title=f"{Path(run.config['dataset']).stem}, {run.config.get('name') or run.config['loss']['name']}",
+        title=f"{Path(run.config['dataset']).stem}, {mode or run.config.get('name') or run.config['loss']['name']}",
         command=_command(run.result["command"]) if run.result else "",
         scores=_scores(run.result),
         curves=_curves(run.metrics),
         maps=_maps(run),
         cosines=_cosines(run.snapshots),
         patterns=_patterns(run.snapshots),
-        times=", ".join(f"{stage} {value:.2f} s" for stage, value in run.result.get("seconds", {}).items()),
+        times=", ".join(f"{stage} {value:.2f} s" for stage, value in ({} if mode else seconds).items()),
         changed=[(key, value, default) for key, value, default in settings if default is not None],
         unchanged=[(key, value) for key, value, default in settings if default is None],
     )
     return page.replace(" ± ", "\u00a0±\u00a0")  # no line break around ±
+
+
+def _row_names(result: Mapping[str, Any]) -> tuple[dict[str, str], str, str]:
+    """Return row -> label, the row that gains are over, and what the validation part chooses."""
+    names = row_labels({row for kept in result["scores"].values() for row in kept["per_seed"][0]})
+    if result.get("config", {}).get("mode") == "finetune":
+        return names | _TUNED, "from scratch", "epoch"
+    return names, "the untrained encoder", "C"
+
+
+def _about(run: Run) -> str:
+    """Return the heading of the report of a transfer."""
+    config, encoder = run.config, run.result.get("encoder", {})
+    made = f"{encoder['encoder']['name']}, trained on {encoder['dataset']}" if encoder else "an encoder"
+    if config["mode"] == "probe":
+        return f"Probe of the frozen encoder {config['encoder']} ({made})."
+    length = f"{config['epochs']} epochs, batches of {config['batch_size']}"
+    return f"Fine-tuned encoder {config['encoder']} ({made}), {length}, labels of {100 * config['label_rate']:g} %."
 
 
 def compare_with_defaults(config: Mapping[str, Any]) -> list[tuple[str, str, str | None]]:
@@ -129,7 +156,7 @@ def _scores(result: Mapping[str, Any]) -> Section:
     if "scores" not in result:
         return None
     heads, figures, head, columns, seed_rows = [], [], [""], [], []
-    names = row_labels({row for kept in result["scores"].values() for row in kept["per_seed"][0]})
+    names, base, chosen = _row_names(result)
     trained = "trained" in names  # else `epochs` is 0
     paired = trained and not all(map(is_by_copies, result["scores"]))
     for evaluator, kept in result["scores"].items():
@@ -162,12 +189,12 @@ def _scores(result: Mapping[str, Any]) -> Section:
             means = (f"{rows[row][i].mean:.2f}" if row in rows else "-" for row in names)
             gain = [f"{paired_gain([score], [before[i]]).mean:+.2f}" if gained else "-"] if paired else []
             seed_rows.append((evaluator, score.seed, *means, *gain))
-    over_rows = ["gain over the untrained encoder", "gain over the best row without training"] if paired else []
+    over_rows = [f"gain over {base}", "gain over the best row without training"] if paired else []
     return {
         "heads": heads,
         "head": head,
         "rows": list(itertools.zip_longest([*names.values(), *over_rows], *columns, fillvalue="-")),
-        "protocol": protocol_line(result),
+        "protocol": protocol_line(result, chosen),
         "paired": paired,
         "legend": _LEGEND,
         "figures": figures,
@@ -218,13 +245,15 @@ def _gain(after: Sequence[FoldScores], before: Sequence[FoldScores], p: float | 
 def _curves(metrics: Sequence[Mapping[str, Any]]) -> Section:
     if not metrics:
         return None
+    metrics = [line for line in metrics if line.get("start", "trained") == "trained"]
     drawn = [*_MEASURES, *(key for key in metrics[-1] if key not in (*_NOT_DRAWN, *_MEASURES))]
     figures = []
-    for key in drawn:
-        by_seed: dict[int, list[float]] = {}
+    for key in (key for key in drawn if key in metrics[-1]):
+        by_seed: dict[str, list[float]] = {}
         for line in metrics:
             if key in line:
-                by_seed.setdefault(line["seed"], []).append(line[key])
+                curve = f"{line['seed']}, fold {line['fold']}" if line.get("fold") else f"{line['seed']}"
+                by_seed.setdefault(curve, []).append(line[key])
         ends = ", ".join(f"seed {seed} ends at {values[-1]:.4g}" for seed, values in by_seed.items())
         figures.append((f"{key}: {ends}", curves(_MEASURES.get(key, key), by_seed)))
     several = len({line["seed"] for line in metrics}) > 1

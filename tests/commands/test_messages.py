@@ -25,7 +25,7 @@ MESSAGES = {
         ("e.pt", "ONNX files need onnx and onnxscript, unlike pt2 ("),
     ],
     "show": [
-        ("out", "out is not a run folder, its config.yaml has no `loss`; pass one with a config.yaml, such as "),
+        ("out", "out is not a run folder, its config.yaml has no `encoder`; pass one with a config.yaml, such as "),
     ],
     "transfer": [
         (f"{PROBE} --eval ogb", "`eval` ogb does not fit own, which has no split of its own; pass"),

@@ -1,5 +1,7 @@
 """The report of a run loads no other files, shows the run's numbers, and copes with damaged run folders."""
 
+import csv
+import dataclasses
 import json
 import re
 import shutil
@@ -12,13 +14,18 @@ import torch
 import yaml
 
 from graphcl.commands.show import main as show
+from graphcl.commands.transfer import main as transfer
 from graphcl.config import make_config
 from graphcl.evaluate import FoldScores, holm, paired_test
 from graphcl.experiment.record import output
 from graphcl.references.rows import row_labels
 from graphcl.report.figures import density
-from graphcl.report.run_files import EDGES
+from graphcl.report.predicted import predicted_section
+from graphcl.report.run_files import EDGES, read_run
+from graphcl.report.run_report import report
 from graphcl.run import main as run
+from tests.commands.files import save_untrained
+from tests.conftest import small_graphs
 
 ROWS = row_labels()
 
@@ -338,3 +345,50 @@ def test_text_of_a_folder_is_escaped(copy):
     for each in root.iter():
         assert each.tag.rpartition("}")[2] not in ("script", "img", "iframe", "object", "embed")
         assert not [name for name in each.attrib if name.lower().startswith("on")]
+
+
+def test_measured_and_predicted_numbers_and_rows_left_out_are_shown(few, tmp_path):
+    """A page has a figure for each target and evaluator of numbers, of the first seed, and counts the rows left out."""
+    rows = [
+        {"seed": seed, "eval": name, "id": i, "logS": i, "logS_predicted": 2 * i, "mp": "" if i else 5.0,
+         "mp_predicted": 4}
+        for seed in (1, 2) for name in ("ogb", "ogb_forest", "by_class") for i in range(6)
+    ]  # fmt: skip
+    for name, table in (("predictions", rows), ("invalid", [{"id": 3, "line": 5, "smiles": "x"}] * 2)):
+        with (tmp_path / f"{name}.csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, table[0])
+            writer.writeheader()
+            writer.writerows(table)
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(make_config({}).model_dump()))
+    run = read_run(tmp_path)
+    assert run.left_out == 2
+    scores = {"ogb": {"metric": "rmse"}, "ogb_forest": {"metric": "r2"}, "by_class": {"metric": "acc"}}
+    section = predicted_section(dataclasses.replace(run, result={"scores": scores}))
+    assert [label for label, _ in section["figures"]] == [
+        f"{name} of {n} test graphs, measured against predicted by {evaluator}"
+        for evaluator in ("ogb", "ogb_forest") for name, n in (("logS", 6), ("mp", 1))
+    ]  # fmt: skip
+    _, points = section["figures"][0][1].axes[0].lines
+    assert points.get_xydata().tolist() == [[i, 2 * i] for i in range(6)]
+    axis = section["figures"][0][1].axes[0]
+    assert axis.get_xlabel() == "measured\nRMSE 3.03, MAE 2.5, R2 -2.14"
+    assert axis.get_xlim() == axis.get_ylim()
+    assert predicted_section(run) is None
+    assert "2 rows of the table were left out; invalid.csv lists them." in report(run)
+
+
+@pytest.mark.parametrize("mode", ["probe", "finetune"])
+def test_a_transfer_has_a_report(mode, saved_graphs, tmp_path):
+    save_untrained(tmp_path / "e.pt", small_graphs())
+    given = [str(tmp_path / "e.pt"), "--dataset", saved_graphs(), "--mode", mode, "--seeds", "0", "--out"]
+    assert (
+        transfer([*given, str(tmp_path / "out"), *(["--epochs", "2"] if mode == "finetune" else ["--eval", "knn"])])
+        == 0
+    )
+    _, root = page_of(tmp_path / "out")
+    assert sections(root) == ["Scores", "Training" if mode == "finetune" else "Map of the embeddings", "Settings"]
+    text, result = words(root), json.loads((tmp_path / "out" / "result.json").read_text())
+    (scores,) = result["scores"].values()
+    assert f"{scores['trained']['mean']:.2f}" in text
+    assert ("from trained" in text) == (mode == "finetune")
+    assert show([str(tmp_path / "out")]) == 0
