@@ -18,6 +18,9 @@ Holds = Callable[[Config, Any], bool]
 """Function of the settings, and of the value that needs the fact."""
 
 
+_REGISTRIES = {"encoder": encoders, "loss": losses, "method": methods}
+
+
 def _listed(config: Config) -> bool:
     return config.positives not in ("views", "group")
 
@@ -60,6 +63,7 @@ FACTS: dict[str, Holds] = {
     "anchors are graphs": lambda config, value: (
         _method("rows", "nodes")(config, value) and _method("anchors", "nodes")(config, value)
     ),
+    "several layers": lambda config, value: config.encoder.get("num_layers", 2) > 1,
     "two encoded views": _method("pairs", "no"),
     "two_views": lambda config, value: config.method["name"] == "two_views",
     "moving BatchNorm": lambda config, value: not config.frozen_bn,
@@ -121,13 +125,18 @@ def _holds(need: Needs, config: Config, value: Any) -> bool:
 
 
 def _fields(settings: BaseModel) -> Iterator[tuple[str, FieldInfo, Any, Any]]:
-    """Yield the dotted name, the field, the default and the value of each setting, also of those in groups."""
+    """Yield the dotted name, the field, the default and the value of each setting, and of parts and arguments."""
     for name, field in type(settings).model_fields.items():
         value = getattr(settings, name)
         yield name, field, field.default, value
         if isinstance(value, BaseModel):
             for inner, field_of_inner in type(value).model_fields.items():
                 yield f"{name}.{inner}", field_of_inner, getattr(field.default, inner), getattr(value, inner)
+        elif name in _REGISTRIES:
+            arguments = _REGISTRIES[name].arguments(value["name"]).model.model_fields
+            for argument, field_of_argument in arguments.items():
+                if argument in value:
+                    yield f"{name}.{argument}", field_of_argument, field_of_argument.default, value[argument]
 
 
 def _shown(value: Any) -> str:

@@ -56,8 +56,11 @@ def load_with_pairs(
         sets = [load_dataset(each, **(given if each in named else others)) for each in sources]
     else:
         description, keys = read_saved(init)[0], ("data_root", "mirror", "nodes", *TABLE)
-        if (features := given.get("features", "auto")) not in ("auto", description.features):
-            raise InputError(f"`features` is {description.features} in `init` {init}, got {features}; leave it out.")
+        stored = {"features": description.features, "max_degree": description.max_degree}
+        stored["tu_features"] = description.settings.get("tu_features", "labels")
+        for key, value in stored.items():
+            if (asked := given.get(key, value)) not in (Features.model_fields[key].default, value):
+                raise InputError(f"`{key}` is {value} in `init` {init}, got {asked}; leave it out.")
         sets = [load_for(description, each, **{key: given[key] for key in keys}) for each in sources]
     return sets[0] if pairs is None else with_pairs(sets[0], pairs, *sets[1:])
 

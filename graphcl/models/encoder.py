@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.nn import Linear, MessagePassing
 from torch_geometric.utils import scatter
 
+from graphcl.arguments import Needs
 from graphcl.errors import InputError
 from graphcl.models.aggregate import SegmentIndex, count_graphs, gather_rows, segment_sum
 from graphcl.models.padding import Padding, Parts, padded_norm
 from graphcl.models.perceptron import has_hooks
 
-Readout = Literal["sum", "mean", "max"]
+OF_GRAPHS = Needs("graphs", "{value} has no effect with method {method}, which contrasts nodes; leave it out")
+Readout = Annotated[Literal["sum", "mean", "max"], OF_GRAPHS]
 """Operation that reduces the node rows of a graph to one row."""
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
 Aggregate = Callable[[Any, Tensor], Tensor]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from torch import Tensor, nn
 
@@ -12,12 +12,12 @@ from graphcl.arguments import Channels, Layers
 from graphcl.errors import InputError
 from graphcl.models import compiled, triton_gin
 from graphcl.models.aggregate import CSRAdjacency, SegmentIndex, tracing
-from graphcl.models.encoder import Aggregate, GraphEncoder, Readout, initialise, normalise
+from graphcl.models.encoder import OF_GRAPHS, Aggregate, GraphEncoder, initialise, normalise
 from graphcl.models.padding import Parts
 from graphcl.models.perceptron import Perceptron
 from graphcl.registry import encoders
 
-GINReadout = Readout | Literal["log_sum"]
+GINReadout = Annotated[Literal["sum", "mean", "max", "log_sum"], OF_GRAPHS]
 """A `Readout`, or `log_sum`: log(1 + sum), where the sum is over the rows before BatchNorm."""
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding_bag, linear
 
-from graphcl.arguments import Channels, Layers
+from graphcl.arguments import Channels, Layers, Needs
 from graphcl.models.aggregate import CSRAdjacency, tracing
 from graphcl.models.encoder import Readout, initialise
 from graphcl.models.pooled import Pooled
@@ -87,7 +87,9 @@ class GraphConvolutions(nn.Module):
 def node_gcn(
     in_channels: int,
     *,
-    hidden_channels: Channels = 256,
+    hidden_channels: Annotated[
+        Channels, Needs("several layers", "{value} has no effect on one layer, which has `out_channels`; leave it out")
+    ] = 256,
     out_channels: Channels = 128,
     num_layers: Layers = 2,
     norm: Literal["none", "batch_norm"] = "none",

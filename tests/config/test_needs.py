@@ -17,6 +17,7 @@ from graphcl.experiment.build import try_settings
 from graphcl.experiment.run_config import run
 from graphcl.experiment.scoring import with_usable_evaluation
 from graphcl.experiment.seed import run_seed
+from graphcl.registry import encoders, losses, methods
 from tests.conftest import small_graphs
 
 GROUP = {"positives": "group"}
@@ -69,6 +70,8 @@ WITHOUT = {
     "evaluation.sample": {"eval": "none"},
     "loss.symmetric": {"method": "infograph", "loss": "infonce"},
     "loss.negatives": {"method": "memory_bank", "loss": "infonce"},
+    "encoder.readout": {"method": "grace", "encoder": "node_gcn"},
+    "encoder.hidden_channels": {"method": "grace", "encoder": {"name": "node_gcn", "num_layers": 1}},
     "neighbours": {},
     "targets": GROUP,
     "towers": GROUP,
@@ -80,7 +83,8 @@ WITHOUT = {
 }
 """Setting -> settings with which it has none."""
 MORE = {
-    "evaluation.sample": 50, "neighbours": [3], "targets": "synthetic", "towers": "separate", "init": "x.pt",
+    "encoder.readout": "max", "encoder.hidden_channels": 4, "evaluation.sample": 50,
+    "neighbours": [3], "targets": "synthetic", "towers": "separate", "init": "x.pt",
     "target_encoder": "deep_sets", "projection": 8, "projector": "mlp", "positives": "group",
 }  # fmt: skip
 VALUES = {name: value for name, (value, _) in TABLE.items()} | MORE
@@ -107,6 +111,9 @@ def test_every_need_names_a_fact_and_every_setting_with_needs_is_in_the_table():
     needs = list(names_of_needs())
     assert {need.fact for _, need in needs} <= {*FACTS, *OF_DATA}
     assert {path for path, need in needs if need.fact in FACTS} <= {*WITHOUT, "sync_batchnorm"}
+    for registry in (encoders, losses, methods):
+        fields = [field for name in registry for field in registry.arguments(name).model.model_fields.values()]
+        assert {need.fact for field in fields for need in field.metadata if isinstance(need, Needs)} <= {*FACTS}
 
 
 @pytest.mark.parametrize("name", TABLE)
@@ -138,7 +145,7 @@ def test_a_setting_without_effect_is_refused_by_name(name):
     assert len(lines) == 1
     # the value of a configuration is ignored, with a warning, and what is left has no problem with it
     with pytest.warns(InputWarning) as warned:
-        config = make_config(given, own=[key for key in WITHOUT[name] if key not in ("towers", "loss")])
+        config = make_config(given, own=[key for key in WITHOUT[name] if key not in ("towers", "loss", "encoder")])
     assert [str(each.message) for each in warned if str(each.message).startswith(f"`{name}` ")] == [
         f"{lines[0].rstrip('.')}; the configuration's value is ignored."
     ]
@@ -148,7 +155,7 @@ def test_a_setting_without_effect_is_refused_by_name(name):
 @pytest.mark.parametrize("name", WITHOUT)
 def test_the_default_of_a_setting_is_accepted_everywhere(name):
     first, _, inner = name.partition(".")
-    if name in ("projector", "loss.symmetric", "loss.negatives"):
+    if name == "projector" or name.startswith(("loss.", "encoder.")):
         return
     default = Config.model_fields[first].default
     default = getattr(default, inner) if inner else default
@@ -157,7 +164,7 @@ def test_the_default_of_a_setting_is_accepted_everywhere(name):
 
 
 def test_two_settings_have_an_effect_or_are_refused_by_name():
-    for pair in itertools.combinations(VALUES, 2):
+    for pair in itertools.combinations([name for name in VALUES if not name.startswith("encoder.")], 2):
         given = {name: VALUES[name] for name in pair}
         lines, config = [], None
         try:

@@ -216,6 +216,8 @@ def test_settings_beside_initial_weights_are_kept_or_refused(saved_graphs, tmp_p
         ({"encoder": {"name": "auto", "num_layers": 3}}, "do not fit the settings of the encoder"),
         ({"encoder": "gcn"}, "do not fit the settings of the encoder"),
         ({"features": "degree"}, "`features` is labels in `init`"),
+        ({"max_degree": 3}, "`max_degree` is 64 in `init`"),
+        ({"tu_features": "both"}, "`tu_features` is labels in `init`"),
     ):
         one_line(lambda settings=settings: run(make_config({**common, **settings, "out": str(tmp_path / "no")})), line)
 
