@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -144,7 +144,7 @@ def make_relation(
     queries: Sequence[Any],
     targets: Sequence[Any] | None = None,
     what: str = "`pairs`",
-    places: Sequence[str] = (),
+    at: Callable[[int], str] = "pair {}".format,
 ) -> Relation:
     """Return the relation of a list of pairs.
 
@@ -156,7 +156,7 @@ def make_relation(
         queries: id of each graph of the data set of queries, such as 0, 1, 2, ...
         targets: the same for the data set of targets; None if it is the data set of queries.
         what: name of the list in messages.
-        places: place of each row in messages, such as "line 2"; default: "pair 0", ...
+        at: function from a row to its place in messages, such as "line 2"; default: "pair 0", ...
 
     Raises:
         InputError: a column is unknown, an id belongs to no graph or to several, a pair is a graph with itself, a
@@ -173,22 +173,21 @@ def make_relation(
     lengths = {len(cells) for cells in columns.values()}
     if len(lengths) > 1:
         raise InputError(f"{what}: the columns must have equal lengths, got {sorted(lengths)}.")
-    places = places or [f"pair {row}" for row in range(max(lengths))]
     of_query = _numbers(queries)
     of_target = of_query if targets is None else _numbers(targets)
     ends = {"query": of_query, "target": of_target}
-    query, target = (_lookup(columns[key], ids, key, what, places) for key, ids in ends.items())
+    query, target = (_lookup(columns[key], ids, key, what, at) for key, ids in ends.items())
     labelled = "label" in columns
-    positive = _labels(columns["label"], what, places) if labelled else torch.ones_like(query, dtype=torch.bool)
+    positive = _labels(columns["label"], what, at) if labelled else torch.ones_like(query, dtype=torch.bool)
     rows = positive.nonzero().flatten()
     if len(rows) < 2:
         raise InputError(f"{what} has {len(rows)} pairs; contrasting needs at least two.")
     shared = targets is None
     for row in (query == target).nonzero().flatten()[:1].tolist() if shared else ():
-        raise InputError(f"{what}: {places[row]} is graph {_shown(columns['query'][row])} with itself; remove it.")
-    weight = _weights(columns["weight"], rows.tolist(), what, places) if "weight" in columns else None
+        raise InputError(f"{what}: {at(row)} is graph {_shown(columns['query'][row])} with itself; remove it.")
+    weight = _weights(columns["weight"], rows.tolist(), what, at) if "weight" in columns else None
     relation = Relation(query[rows], target[rows], len(queries), None if shared else len(targets or ()), weight)
-    entries = [_negatives(cells, of_target, key, what, places) for key, cells in columns.items() if _NEGATIVE(str(key))]
+    entries = [_negatives(cells, of_target, key, what, at) for key, cells in columns.items() if _NEGATIVE(str(key))]
     if labelled:
         entries.append(_of_label(relation, query, target, ~positive, what))
     if not entries:
@@ -199,7 +198,7 @@ def make_relation(
     known = torch.zeros_like(itself).index_fill(0, place[node == negative[place] + relation.shift], True)
     for mask, role in ((itself, "its query itself"), (known, "a positive of its query")):
         for entry in mask.nonzero().flatten()[:1].tolist():
-            raise InputError(f"{what}: a negative of {places[int(row[entry])]} is {role}; remove one of the two.")
+            raise InputError(f"{what}: a negative of {at(int(row[entry]))} is {role}; remove one of the two.")
     return replace(relation, negatives=torch.stack([pair, negative]))
 
 
@@ -247,7 +246,12 @@ def _key(value: Any) -> Any:
 
 
 def _lookup(
-    values: Sequence[Any], ids: Mapping[Any, int], key: str, what: str, places: Sequence[str], rows: Sequence[int] = ()
+    values: Sequence[Any],
+    ids: Mapping[Any, int],
+    key: str,
+    what: str,
+    at: Callable[[int], str],
+    rows: Sequence[int] = (),
 ) -> Tensor:
     """Return the graphs with the ids `values`, by default of all rows."""
     rows = rows or range(len(values))
@@ -255,17 +259,17 @@ def _lookup(
     for row, number in zip(rows, numbers, strict=True):
         if number is None or number < 0:
             why = "several graphs have" if number else "no graph has"
-            raise InputError(f"{what}: {why} the id {_shown(values[row])} of `{key}` in {places[row]}.")
+            raise InputError(f"{what}: {why} the id {_shown(values[row])} of `{key}` in {at(row)}.")
     return torch.tensor(numbers, dtype=torch.long)
 
 
-def _negatives(values: Sequence[Any], ids: Mapping[Any, int], key: str, what: str, places: Sequence[str]) -> Tensor:
+def _negatives(values: Sequence[Any], ids: Mapping[Any, int], key: str, what: str, at: Callable[[int], str]) -> Tensor:
     """Return the pair, the target and the row of each negative in a column, `[3, M]`; pairs and rows are the same."""
     rows = [row for row, value in enumerate(values) if not _is_empty(value)]
     if not rows:
         return torch.empty(3, 0, dtype=torch.long)
     row = torch.tensor(rows)
-    return torch.stack([row, _lookup(values, ids, key, what, places, rows), row])
+    return torch.stack([row, _lookup(values, ids, key, what, at, rows), row])
 
 
 def _of_label(relation: Relation, query: Tensor, target: Tensor, negative: Tensor, what: str) -> Tensor:
@@ -286,23 +290,23 @@ def _of_label(relation: Relation, query: Tensor, target: Tensor, negative: Tenso
     return torch.stack([pairs[ranges(first, counts)], repeat(target[rows], counts), repeat(rows, counts)])
 
 
-def _labels(values: Sequence[Any], what: str, places: Sequence[str]) -> Tensor:
+def _labels(values: Sequence[Any], what: str, at: Callable[[int], str]) -> Tensor:
     """Return a mask of the rows with label 1."""
     labels = [_LABELS.get(str(_key(value)).strip().lower()) for value in values]
     for row, label in enumerate(labels):
         if label is None:
             rule = "must be 1, for a pair, or 0, for a known negative"
-            raise InputError(f"{what}: the `label` of {places[row]} {rule}, got {_shown(values[row])}.")
+            raise InputError(f"{what}: the `label` of {at(row)} {rule}, got {_shown(values[row])}.")
     return torch.tensor(labels)
 
 
-def _weights(values: Sequence[Any], rows: Sequence[int], what: str, places: Sequence[str]) -> Tensor | None:
+def _weights(values: Sequence[Any], rows: Sequence[int], what: str, at: Callable[[int], str]) -> Tensor | None:
     """Return the weights of the pairs in these rows; None if all are missing."""
     weights = [1.0 if values[row] is None or values[row] == "" else _number(values[row]) for row in rows]
     for row, weight in zip(rows, weights, strict=True):
         if not 0 < weight < float("inf"):
             rule = "must be a positive number or empty"
-            raise InputError(f"{what}: the weight of {places[row]} {rule}, got {_shown(values[row])}.")
+            raise InputError(f"{what}: the weight of {at(row)} {rule}, got {_shown(values[row])}.")
     weighted = sum(not _is_empty(values[row]) for row in rows)
     if sum(not _is_empty(value) for value in values) > weighted:
         warn(f"{what}: weights of rows with label 0 have no effect; only pairs have a weight")
