@@ -87,6 +87,8 @@ def claimed(path: Path) -> Iterator[None]:
             lock.acquire(timeout=0)
     except Timeout:
         raise InputError(f"another process writes {path}; wait for it, or give another path.") from None
+    except OSError as error:  # of the lock, whose name says nothing
+        raise OSError(error.errno, error.strerror, str(path)) from None
     try:
         remove_partial(path if inside else path.parent, "" if inside else path.name)
         yield

@@ -12,7 +12,7 @@ from graphcl.errors import InputError, one_line
 from graphcl.system import arrays as arrays_module
 from graphcl.system import rows as rows_module
 from graphcl.system.arrays import read_arrays
-from graphcl.system.files import read_json, read_text, write_text
+from graphcl.system.files import claimed, read_json, read_text, write_text
 from tests.memory import peak
 
 
@@ -29,6 +29,12 @@ def test_a_failed_write_leaves_the_earlier_file(tmp_path):
     with pytest.raises(UnicodeEncodeError):
         write_text(tmp_path / "f", "\ud800")
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("f", "before")]
+
+
+def test_a_folder_that_cannot_be_written_is_named_by_the_output(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=r"file/h\.npz'$"), claimed(tmp_path / "file" / "h.npz"):
+        raise AssertionError("not reached")
 
 
 def test_text_is_bounded_and_has_one_kind_of_line_end(tmp_path):
