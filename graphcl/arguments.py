@@ -236,8 +236,8 @@ def problems(
             line = f"{name} is required."
         elif kind == "extra_forbidden":
             *parents, key = item["loc"]
-            known = unknown is None or parents
-            line = f"{name} is not a known key; {nearest(key, _keys(model, parents)) if known else unknown(key)}."
+            advice = nearest(key, _keys(model, parents)) if unknown is None or parents else unknown(str(key))
+            line = f"{name} is not a known key; {advice}."
         elif kind == "invalid_key":
             line = f"{name} is not a known key: keys are strings."
         elif kind == "too_short":

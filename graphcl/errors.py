@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 import warnings
+from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
 
@@ -45,8 +47,18 @@ _SHOWN: dict[Any, Any] = {}
 """Registry of the warnings that were shown, so that each is shown once."""
 
 
+READ_AS_OPTIONS = ContextVar("READ_AS_OPTIONS", default=False)
+"""Whether warnings are read on the command line, where a setting is an option."""
+_OPTION = re.compile(r"--([a-z][\w.-]*\w)")
+
+
 def warn(text: str, category: type[InputWarning] = InputWarning) -> None:
-    """Issue a warning that names the line of the user's code that called this package, directly or by scikit-learn."""
+    """Issue a warning that names the line of the user's code that called this package, directly or by scikit-learn.
+
+    Outside the command line, an option in the text, such as `--batch-size`, is replaced by the setting's name.
+    """
+    if not READ_AS_OPTIONS.get():
+        text = _OPTION.sub(lambda option: f"`{option[1].replace('-', '_')}`", text)
     frame = caller = sys._getframe(1)
     while frame.f_back is not None:
         if frame.f_globals.get("__name__", "").split(".")[0] in ("graphcl", "sklearn"):

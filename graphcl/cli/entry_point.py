@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from graphcl.errors import EXIT_CODE, InputError, InputWarning, Stopped, printable, reason
+from graphcl.errors import EXIT_CODE, READ_AS_OPTIONS, InputError, InputWarning, Stopped, printable, reason
 from graphcl.system.progress import showing
 from graphcl.system.signals import one_interrupt
 from graphcl.system.streams import discard, lasting_streams
@@ -89,11 +89,12 @@ def warnings_as_lines() -> Iterator[None]:
             texts.add(text)
             _print_error(f"graphcl: warning: {text}")
 
-    warnings.showwarning = show
+    warnings.showwarning, token = show, READ_AS_OPTIONS.set(True)
     try:
         yield
     finally:
         warnings.showwarning = before
+        READ_AS_OPTIONS.reset(token)
 
 
 def _flush_stdout() -> None:

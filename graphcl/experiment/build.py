@@ -275,7 +275,7 @@ def warn_of_columns(config: Config, dataset: GraphDataset) -> None:
         return
     if dataset.scales:
         if config.standardise_columns:
-            warn(f"`standardise_columns` has no effect, as `init` {config.init} has the scales of its own columns")
+            warn(f"`standardise_columns` has no effect, as the columns of {dataset.name} are standardised already")
         return
     scales = dataset.column_scales(torch.arange(min(len(dataset), 10_000)))
     if config.standardise_columns and all(each == 1 for _, deviation in scales.values() for each in deviation):

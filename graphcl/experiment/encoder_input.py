@@ -56,7 +56,7 @@ def load_with_pairs(
         sets = [load_dataset(each, **(given if each in named else others)) for each in sources]
     else:
         description, keys = read_saved(init)[0], ("data_root", "mirror", "nodes", *TABLE)
-        stored = {"features": description.features, "max_degree": description.max_degree}
+        stored: dict[str, Any] = {"features": description.features, "max_degree": description.max_degree}
         stored["tu_features"] = description.settings.get("tu_features", "labels")
         for key, value in stored.items():
             if (asked := given.get(key, value)) not in (Features.model_fields[key].default, value):

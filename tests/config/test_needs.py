@@ -12,7 +12,7 @@ from graphcl.config import ConfigError, make_config
 from graphcl.config.needs import FACTS
 from graphcl.config.recipes import override
 from graphcl.config.settings import Config
-from graphcl.errors import InputWarning
+from graphcl.errors import READ_AS_OPTIONS, InputWarning
 from graphcl.experiment.build import try_settings
 from graphcl.experiment.run_config import run
 from graphcl.experiment.scoring import with_usable_evaluation
@@ -92,6 +92,14 @@ OF_DATA = {"BatchNorm", "BatchNorm of the model", "ranks", "degrees", "batches"}
 """Facts that the settings do not decide."""
 
 
+@pytest.fixture
+def on_the_command_line():
+    """Let warnings name options, as messages of errors do."""
+    token = READ_AS_OPTIONS.set(True)
+    yield
+    READ_AS_OPTIONS.reset(token)
+
+
 @pytest.fixture(scope="module")
 def dataset():
     graphs = small_graphs()
@@ -137,7 +145,7 @@ def test_a_setting_has_an_effect_where_its_needs_are_met(name, dataset):
 
 
 @pytest.mark.parametrize("name", WITHOUT)
-def test_a_setting_without_effect_is_refused_by_name(name):
+def test_a_setting_without_effect_is_refused_by_name(name, on_the_command_line):
     given = override(WITHOUT[name], {name: VALUES[name]})
     with pytest.raises(ConfigError) as caught:
         make_config(given)
@@ -184,7 +192,7 @@ def test_settings_without_effect_on_the_data_or_the_model_are_warned_of(dataset)
         ({"frozen_bn": True, "encoder": "deep_sets"}, "`frozen_bn` has no effect, as the model has no BatchNorm"),
         ({"sync_batchnorm": True}, "`sync_batchnorm` True has no effect on one process; start several by torchrun"),
         ({"rank_timeout": 5.0}, "`rank_timeout` 5.0 has no effect on one process"),
-        ({"max_degree": 9}, "`max_degree` 9 has no effect on `features` labels; pass --features degree"),
+        ({"max_degree": 9}, "`max_degree` 9 has no effect on `features` labels; pass `features` degree"),
     ):
         with pytest.warns(InputWarning) as warned:
             try_settings(make_config({**SMALL, **given}), dataset)

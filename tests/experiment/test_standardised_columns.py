@@ -39,6 +39,13 @@ def test_the_embeddings_of_a_run_are_those_of_its_encoder(tmp_path, capfd):
     expected = np.load(run / "embeddings.npz")["h"][0]
     assert not np.allclose(expected, np.load(tmp_path / "raw" / "embeddings.npz")["h"][0], rtol=0.1)
 
+    # with the scales of `init` no advice is given, as it would change nothing
+    again = [*words, str(tmp_path / "again"), "--init", str(run)]
+    assert main(again) == 0
+    assert "--standardise-columns" not in capfd.readouterr().err
+    with pytest.warns(UserWarning, match="; an encoder learns little .*: pass `standardise_columns` true"):
+        GraphCL(encoder="gine", epochs=1).fit(graphs)
+
     assert main(["embed", str(run), "--dataset", file, "--out", str(tmp_path / "h.npz")]) == 0
     encoder, description = load_encoder(run)
     assert description.scales.keys() == {"x", "edge_attr"}
