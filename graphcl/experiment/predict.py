@@ -106,7 +106,8 @@ def predictions(
     with _damaged(folder):
         heads, text = (_output_layer if name == "finetune" else _fitted)(name, arrays, score, scale)
         names = arrays["classes"] if len(arrays.get("classes", ())) else None
-        tasks = task_names(len(heads), arrays["tasks"].tolist() if "tasks" in arrays else ())
+        targets = arrays["tasks"].tolist() if "tasks" in arrays else result["config"].get("target") or []
+        tasks = task_names(len(heads), targets if len(targets) == len(heads) else ())
     dataset = load_for(description, source, **settings)
     place = pick_device(device)
     rows, _ = embed(model_of(encoder.to(place), "graphs", projector="none"), make_loader(dataset, 1024, device=place))

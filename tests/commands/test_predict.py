@@ -91,6 +91,13 @@ def test_names_of_classes_and_ids_are_columns(run, name):
         assert ((found["y_p_star"] > 0.5) == (found["y"] == "star")).all()
 
 
+def test_the_only_target_of_a_table_names_the_column(run):
+    folder, _, _ = run
+    file = folder / "result.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"config": {"target": ["shape"]}}))
+    assert [*predict(folder, small_graphs(4))] == ["id", "shape"]
+
+
 def test_a_seed_has_its_own_encoder_and_rows(run):
     folder, _, _ = run
     graphs = small_graphs(9)
