@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
@@ -62,8 +62,10 @@ def predict(settings: Predict) -> str:
     from graphcl.experiment.predict import predictions
 
     torch.set_num_threads(settings.threads)
-    given = settings.model_dump(include={*TABLE, "eval", "seed", "device", "data_root", "mirror"} - {*UNUSED})
-    found = predictions(settings.run, settings.dataset, **given)
+    options: dict[str, Any] = settings.model_dump(
+        include={*TABLE, "eval", "seed", "device", "data_root", "mirror"} - {*UNUSED}
+    )
+    found = predictions(settings.run, settings.dataset, **options)
     names = new_file(file.with_name(f"{file.name}.invalid.csv"), settings.force) if found.dataset.invalid else file
     columns = {name: _plain(each) for name, each in found.columns.items()}
     write_whole(file, lambda opened: WRITERS[suffix](opened, iter([columns]), found.dataset.num_rows, 0))

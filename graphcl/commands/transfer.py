@@ -355,7 +355,7 @@ def _finetune(job: Job, encoder: nn.Module, seed: int, start: str) -> tuple[Scor
     settings, dataset = job.settings, job.dataset
     options = settings.model_dump(include=set(MODE_SETTINGS["finetune"]) - {"label_rate"})
     device, scores = next(encoder.parameters()).device, []
-    keep = {"on_predicted": functools.partial(job.files.keep, "finetune")} if start == "trained" else {}
+    keep: dict[str, Any] = {"on_predicted": functools.partial(job.files.keep, "finetune")} if start == "trained" else {}
     for fold, split in enumerate(fold_splits(dataset, seed) if dataset.benchmark is None else [dataset]):
         place = {"seed": seed, "start": start, "fold": fold}
         log = [lambda epoch, place=place: append_text(job.folder / "metrics.jsonl", json.dumps(place | epoch) + "\n")]

@@ -124,7 +124,7 @@ def _of_split(
     return lambda rows: predict(change(rows))
 
 
-HEADS = {
+HEADS: dict[str, Callable[..., Outputs]] = {
     "svm": _svm,
     "logreg": _logreg,
     "knn": _knn,

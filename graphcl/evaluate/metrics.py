@@ -71,7 +71,7 @@ def further_figures(name: str, truth: np.ndarray, predicted: np.ndarray, tasks: 
         >>> further_figures("rmse", np.array([[1.0], [2.0]]), np.array([[1.0], [3.0]]))
         {'MAE': 0.5, 'R2': -1.0}
     """
-    found = {}
+    found = dict[str, float]()
     for other in ("rmse", "mae", "r2") if name in NUMBERS else ():
         with suppress(InputError):
             found |= {METRICS[other]: task_mean(other, truth, predicted)} if other != name else {}

@@ -147,7 +147,7 @@ def finetune(
         return (out.argmax(dim=1, keepdim=True) if metric == "acc" else out).numpy()
 
     best, chosen, weights, start = 0.0, 0, {}, time.perf_counter()
-    options = {"batch_size": batch_size, "lr": lr, "weight_decay": weight_decay, "dropout": dropout}
+    options: dict[str, Any] = {"batch_size": batch_size, "lr": lr, "weight_decay": weight_decay, "dropout": dropout}
     for epoch, loss in _training(model, dataset, seed, epochs, **options):
         valid = task_mean(metric, truth["valid"], predicted("valid", epoch))
         if not chosen or (valid < best if metric in LOWER else valid > best):

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -233,13 +234,15 @@ def output_heads(weight: np.ndarray, bias: np.ndarray, metric: str) -> list[Head
 
     if metric == "acc":
         return [Head(lambda h: softmax(h @ weight.T + bias, axis=1), np.arange(len(bias)))]
-    if metric in NUMBERS:
-        return [Head(lambda h, w=w, b=b: h @ w + b, np.empty(0)) for w, b in zip(weight, bias, strict=True)]
 
-    def both(h: np.ndarray, w: np.ndarray, b: float) -> np.ndarray:
+    def numbers(w: np.ndarray, b: float, h: np.ndarray) -> np.ndarray:
+        return np.asarray(h @ w + b)
+
+    def both(w: np.ndarray, b: float, h: np.ndarray) -> np.ndarray:
         return np.stack([expit(-(h @ w + b)), expit(h @ w + b)], axis=1)
 
-    return [Head(lambda h, w=w, b=b: both(h, w, b), np.arange(2)) for w, b in zip(weight, bias, strict=True)]
+    outputs, classes = (numbers, np.empty(0)) if metric in NUMBERS else (both, np.arange(2))
+    return [Head(partial(outputs, w, b), classes) for w, b in zip(weight, bias, strict=True)]
 
 
 def _test(score: FoldScores) -> str:

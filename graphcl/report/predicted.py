@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -35,9 +34,8 @@ def predicted_section(run: Run) -> dict[str, Any] | None:
 
 
 @style()
-def agreement(title: str, measured: Sequence[float], predicted: Sequence[float]) -> Any:
+def agreement(title: str, measured: np.ndarray, predicted: np.ndarray) -> Any:
     """Return a scatter plot of measured and predicted numbers on equal axes, with the line where both are equal."""
-    measured, predicted = np.asarray(measured), np.asarray(predicted)
     figure, axis = panel(title, height=3.5)
     low, high = float(min(measured.min(), predicted.min())), float(max(measured.max(), predicted.max()))
     pad = 0.05 * (high - low) or 1.0

@@ -86,8 +86,8 @@ def report(run: Run) -> str:
     """Return the report of a run as HTML that is also well-formed XML."""
     numbers, mode = itertools.count(), run.config.get("mode")
     method = None if mode else run.config["method"]["name"]
-    settings = [(key, _shown(value), None) for key, value in flat_values(run.config)]
-    settings = settings if mode else compare_with_defaults(run.config)
+    listed = [(key, _shown(value), None) for key, value in flat_values(run.config)]
+    settings = listed if mode else compare_with_defaults(run.config)
     seconds = run.result.get("seconds", {})
     folder = FileSystemLoader(Path(__file__).parent)
     pages = Environment(loader=folder, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)

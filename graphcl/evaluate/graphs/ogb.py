@@ -83,7 +83,7 @@ def ogb(
     return with_figures(found, y, parts["test"], predicted, tasks)
 
 
-def scaler(train: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+def scaler(train: Any) -> Callable[[Any], np.ndarray]:
     """Return the function that standardises rows over the training part, and clips them."""
     mean, deviation = train.mean(0), train.std(0)
     deviation = np.where(deviation > 0, deviation, 1)
@@ -155,7 +155,7 @@ def ogb_forest(
     """
     h = embedding(h)
     if is_constant(h):  # trees would be arbitrary
-        known = {"tasks": tasks, "on_predicted": on_predicted}
+        known: dict[str, Any] = {"tasks": tasks, "on_predicted": on_predicted}
         return ogb(h, y, split=split, eval_metric=eval_metric, seed=seed, **known)
     parts = split_parts(split, len(h))
     z = coder(h[parts["train"]])(h)
@@ -169,7 +169,7 @@ def ogb_forest(
     return with_figures(found, y, parts["test"], predicted, tasks)
 
 
-def coder(train: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+def coder(train: Any) -> Callable[[Any], np.ndarray]:
     """Return the function that codes each column by its training part, in at most `BINS` values in the same order.
 
     Up to so many different values stay apart.

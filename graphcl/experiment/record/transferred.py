@@ -82,7 +82,8 @@ class TransferFiles:
 
     def write(self, seed: int, split: GraphDataset) -> None:
         """Write all files, and `predicted` for the test part (or all test parts) of a split, for a seed."""
-        labels, arrays = label_arrays(self._dataset), {name: np.stack(each) for name, each in self._arrays.items()}
+        labels = label_arrays(self._dataset)
+        arrays: dict[str, Any] = {name: np.stack(each) for name, each in self._arrays.items()}
         name = "embeddings.npz" if "h" in arrays else OUTPUTS
         if "h" in arrays:
             arrays |= {**self._shared, "y": self._dataset.y.numpy(), **id_arrays(self._dataset.ids)}

@@ -215,7 +215,7 @@ def test_fit_of_a_loaded_estimator_says_how_to_keep_it(tmp_path):
     (tmp_path / "d.npy").unlink()
     loaded = GraphCL.load(tmp_path / "encoder.pt")
     one_line(lambda: loaded.fit(["CCO", "CCN"]), "`fit` trains a loaded", "cannot read `vectors`", "FrozenEstimator")
-    changed = GraphCL.pretrained("molecules").set_params(method="two_views", loss="infonce", epochs=1, batch_size=2)
+    changed = GraphCL.pretrained("molecules").set_params(method="two_views", loss="infonce", steps=1, batch_size=2)
     before = changed.model_
     changed.set_params(first="node_drop", second="node_drop")
     assert changed.fit(["CCO", "CCN"]).model_ is not before
