@@ -30,6 +30,7 @@ from tests.conftest import assert_entries
 from tests.losses import loops
 from tests.losses.loops import needed
 from tests.losses.table import TABLE, Entry
+from tests.strategies import seeded
 
 NAMES = [name for name in losses if name in TABLE]
 PAIRWISE = [name for name in NAMES if hasattr(losses[name], "formula")]
@@ -473,6 +474,18 @@ def test_a_learned_temperature():
     copied = pickle.loads(pickle.dumps(module))
     copied.load_state_dict(module.state_dict())
     assert copied(z1, z2) == module(z1, z2)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "supcon"])
+def test_compiled_without_a_graph_break(name):
+    """`supcon` finds the classes of a batch, a shape that depends on values."""
+    z1, z2 = draw()
+    more = needed(name, z1) | ({"weight": torch.rand(6, generator=seeded(0))} if having("weight", [name]) else {})
+    expected = run(partial(losses[name], **more), z1, z2)
+    torch._dynamo.reset()
+    compiled = torch.compile(Loss(name), backend="eager", fullgraph=True)
+    for got, want in zip(run(partial(compiled, **more), z1, z2), expected, strict=True):
+        torch.testing.assert_close(got, want)
 
 
 # -- messages: the argument, the rule, the value -----------------------------------------------------------------------

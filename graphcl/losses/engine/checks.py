@@ -11,7 +11,7 @@ from graphcl.errors import InputError, InputTypeError
 
 
 def check_rows(name: str, z: Any) -> None:
-    """Raise an InputError unless `z` is a finite floating-point tensor. Values are checked on the CPU only."""
+    """Raise an InputError unless `z` is a floating-point tensor, whose values are finite if they are `_readable`."""
     check_floating(name, z)
     check_finite(name, z)
 
@@ -40,10 +40,10 @@ def _check_dense(name: str, tensor: Tensor) -> None:
 def check_finite(name: str, z: Tensor, whose: str = "", most: float = torch.inf) -> None:
     """Raise NonFiniteInputError if `z` has NaN or an entry of magnitude `most` or above; name `name` and `whose`.
 
-    Tensors on other devices than the CPU are not checked, to avoid a device synchronisation.
+    Only `_readable` tensors are checked.
     """
     # The sum is a fast filter. It can overflow on finite numbers, so check the entries before raising.
-    if z.device.type != "cpu" or (most == torch.inf and math.isfinite(float(z.detach().sum()))):
+    if not _readable(z) or (most == torch.inf and math.isfinite(float(z.detach().sum()))):
         return
     bad = ~(z.detach().abs() < most)
     if bad.any():
@@ -52,6 +52,14 @@ def check_finite(name: str, z: Tensor, whose: str = "", most: float = torch.inf)
             raise NonFiniteInputError(f"`{name}`{whose} is not finite in row {row}.")
         rule = f"must be below {most:g}, or products of rows overflow in {z.dtype}"
         raise NonFiniteInputError(f"`{name}`{whose} {rule}, got {float(z[row].abs().max()):g} in row {row}.")
+
+
+def _readable(tensor: Tensor) -> bool:
+    """Return whether reading values of `tensor` is cheap: on the CPU, and not under `torch.compile`.
+
+    On other devices it would wait for the device; compiled, it would break the graph.
+    """
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def check_views(z1: Any, z2: Any, finite: bool = True) -> None:
@@ -81,11 +89,11 @@ def check_views(z1: Any, z2: Any, finite: bool = True) -> None:
 
 
 def check_statistic(name: str, statistic: Tensor) -> None:
-    """Raise an InputError if `statistic` is not finite. Checks CPU tensors only.
+    """Raise an InputError if `statistic` is `_readable` and not finite.
 
     The value must be equal on all ranks, so that all ranks raise.
     """
-    if statistic.device.type == "cpu" and not torch.isfinite(statistic.detach()).all():
+    if _readable(statistic) and not torch.isfinite(statistic.detach()).all():
         if ranks.size() > 1:
             raise NonFiniteInputError(f"`{name}` is not finite, or too large, on at least one rank.")
         raise InputError(f"`{name}` is too large: its statistics overflow in {statistic.dtype}; scale it down.")
@@ -121,14 +129,15 @@ def check_labels(name: str, labels: Any, length: int, z1: Tensor) -> None:
 
 
 def check_weight(weight: Any, z1: Tensor) -> None:
-    """Raise an InputError unless `weight` is `[N]`, >= 0 and not all zero. Values are checked on the CPU only."""
+    """Raise an InputError unless `weight` is `[N]`, >= 0 and not all zero; values only if `_readable`."""
     check_rows("weight", weight)
     check_device("weight", weight, z1)
     if weight.shape != z1.shape[:1]:
         raise InputError(f"`weight` must be [{z1.size(0)}], one number per graph, got {list(weight.shape)}.")
+    if not _readable(weight):
+        return
     # Across ranks, the weights of one rank may all be zero, so `reduce` checks that case for all ranks together.
-    zero = ranks.size() == 1 and weight.device.type == "cpu" and float(weight.sum()) == 0
-    if weight.device.type == "cpu" and (zero or float(weight.min()) < 0):
+    if (ranks.size() == 1 and float(weight.sum()) == 0) or float(weight.min()) < 0:
         raise InputError(f"`weight` must be >= 0 and not all zero, got a minimum of {float(weight.min())}.")
 
 
