@@ -21,6 +21,8 @@ from graphcl.evaluate.scores import FoldScores
 
 C_GRID = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
 Part = tuple[np.ndarray, np.ndarray]  # indices of the training rows, and of the held-out rows
+Splits = Any
+"""Own outer folds, as `cv` of scikit-learn: training rows and test rows of each, indices or masks."""
 Values = Callable[[Part, Sequence[Any]], Sequence[Any]]
 OnFold = Callable[[int, int], object]
 """Function called with the number of finished inner folds and the total number of inner folds."""
@@ -86,6 +88,7 @@ def make_folds(
     workers: int | None,
     on_fold: OnFold | None = None,
     on_test: OnTest | None = None,
+    cv: Splits | None = None,
 ) -> Folds:
     """Check the data of an evaluator, see `graphcl.evaluate.svm`, and return its outer and inner folds.
 
@@ -95,7 +98,7 @@ def make_folds(
 
     h = h if hasattr(h, "tocsr") else embedding(h)
     classes, labels = class_indices(y, h.shape[0])
-    outer, inner_folds = _outer_parts(classes, labels, seed, folds, inner_folds)
+    outer, inner_folds = _outer_parts(classes, labels, seed, folds, inner_folds, cv)
     inner_split = StratifiedKFold(inner_folds, shuffle=True, random_state=seed)
     inner = [(train[fit], train[held]) for train, _ in outer for fit, held in inner_split.split(train, labels[train])]
     return Folds(h, labels, outer, inner, inner_folds, seed, worker_count(workers), on_fold, on_test)
@@ -235,9 +238,11 @@ def class_indices(y: Tensor | np.ndarray, n: int | None = None) -> tuple[np.ndar
 
 
 def _outer_parts(
-    classes: np.ndarray, labels: np.ndarray, seed: int, folds: int, inner_folds: int
+    classes: np.ndarray, labels: np.ndarray, seed: int, folds: int, inner_folds: int, cv: Splits | None = None
 ) -> tuple[list[Part], int]:
-    """Return the outer folds and the number of inner folds; the smallest class limits both numbers."""
+    """Return the outer folds, `cv` if given, and the number of inner folds; the smallest class limits both."""
+    if cv is not None:
+        return _own_parts(cv, classes, labels, inner_folds)
     sizes = np.bincount(labels)
     size, label = int(sizes.min()), classes[sizes.argmin()]
     outer = outer_folds(labels, seed, folds)
@@ -248,3 +253,38 @@ def _outer_parts(
         message = f"class {label} has only {size} graphs: {len(outer)} outer and {inner} inner folds"
         warn(f"{message} instead of {folds} and {inner_folds}.")
     return outer, inner
+
+
+def _own_parts(cv: Splits, classes: np.ndarray, labels: np.ndarray, inner_folds: int) -> tuple[list[Part], int]:
+    """Return the outer folds `cv`, checked, and the number of inner folds, which the smallest class limits."""
+    listed = list(cv) if hasattr(cv, "__iter__") else []
+    outer = [_own_part(number, split, len(labels)) for number, split in enumerate(listed)]
+    if not outer:
+        raise InputError(f"`cv` must hold one or more pairs of training rows and test rows, got {shown(cv)}.")
+    counts = np.array([np.bincount(labels[train], minlength=len(classes)) for train, _ in outer])
+    number, column = np.unravel_index(counts.argmin(), counts.shape)
+    least = int(counts.min())
+    where = f"{least} of class {classes[column]} in the training rows of split {number}"
+    if least < 2:
+        raise InputError(f"`cv` must leave 2 graphs of every class to train on, got {where}.")
+    if least < inner_folds:
+        warn(f"{where}: {least} inner folds instead of {inner_folds}.")
+    return outer, min(least, inner_folds)
+
+
+def _own_part(number: int, split: Any, n: int) -> Part:
+    """Return the training rows and the test rows of a split of `n` graphs as arrays of indices."""
+    rule = f"split {number} of `cv` must be a pair of different rows to train and to test on, out of the {n} of `h`"
+    if not isinstance(split, tuple | list) or len(split) != 2:
+        raise InputError(f"{rule}, got {shown(split)}.")
+    parts = []
+    for name, rows in zip(("train", "test"), split, strict=True):
+        array = as_array(f"cv[{number}]", rows, "biu", "indices or a mask")
+        if array.dtype.kind == "b" and array.shape == (n,):
+            array = np.flatnonzero(array)
+        if array.ndim != 1 or not array.size or array.dtype.kind == "b" or array.min() < 0 or array.max() >= n:
+            raise InputError(f"{rule}, got {shown(rows)} to {name}.")
+        parts.append(array)
+    if len(np.unique(np.concatenate(parts))) < sum(map(len, parts)):
+        raise InputError(f"{rule}, but one occurs twice.")
+    return parts[0], parts[1]

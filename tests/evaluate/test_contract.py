@@ -143,6 +143,7 @@ def test_invalid_data(name):
 
 ALL = {name: evaluators[name] for name in evaluators if evaluators.fact(name, "needs") != "copies"}
 INVALID = [
+    ("cv", 3, r"`cv` must hold one or more pairs of training rows and test rows, got 3\."),
     ("h", 1j * H, r"`h` must hold real numbers, got complex128"),
     ("h", torch.eye(12).to_sparse(), r"`h` must be a dense tensor or array, got tensor\("),
     ("h", np.full((12, 1), 1e200), r"`h` must be finite and below 1e150, got 12 of 12 rows that are not"),
@@ -206,3 +207,42 @@ def test_dots_of_equal_rows_are_equal_and_symmetric():
     assert (dots[3] == dots[70]).all()
     np.testing.assert_allclose(dots, h @ h.T, atol=1e-12)
     assert (dots[[3, 70, 149]][:, [3, 70, 149]] == dots[3, 3]).all()
+
+
+@pytest.mark.parametrize("name", ["svm", "knn", "logreg"])
+def test_own_splits_are_the_outer_folds(name):
+    """Those of scikit-learn's splitter give the scores of the usual folds; a holdout gives one score."""
+    h, y = blobs()
+    usual = run(name, h, y)
+    splits = StratifiedKFold(3, shuffle=True, random_state=0).split(h, y)
+    assert run(name, h, y, cv=splits).accuracy == usual.accuracy
+    train, test = np.arange(len(y)) % 3 != 0, np.arange(len(y)) % 3 == 0
+    other = np.flatnonzero(train), torch.from_numpy(test)
+    found = [run(name, h, y, cv=[each]) for each in ((train, test), other)]
+    assert found[0].accuracy == found[1].accuracy
+    assert (len(found[0].accuracy), found[0].folds) == (1, 1)
+
+
+ROWS = np.arange(20)
+PAIR = r"split 0 of `cv` must be a pair of different rows to train and to test on, out of the 40 of `h`, "
+
+
+@pytest.mark.parametrize(
+    ("splits", "says"),
+    [
+        ([], r"`cv` must hold one or more pairs of training rows and test rows, got \[\]\."),
+        (3, r"`cv` must hold one or more pairs of training rows and test rows, got 3\."),
+        ([ROWS], PAIR + "got "),
+        ([(ROWS, ROWS)], PAIR + "but one occurs twice"),
+        ([(ROWS, [40])], PAIR + r"got \[40\] to test"),
+        ([(ROWS, [-1])], PAIR + r"got \[-1\] to test"),
+        ([(ROWS, [])], r"`cv\[0\]` must hold indices or a mask, got float64"),
+        ([(np.zeros(40, dtype=bool), ROWS)], PAIR + "got "),
+        ([(np.ones(39, dtype=bool), ROWS)], PAIR + "got "),
+        ([([0, 2, 4, 1], [5])], r"`cv` must leave 2 graphs of every class to train on, got 1 of class 1 in the"),
+    ],
+)
+def test_splits_that_do_not_fit_are_one_line(splits, says):
+    y = np.arange(40) % 2
+    with pytest.raises(InputError, match=f"^{says}"):
+        run("svm", np.random.default_rng(0).normal(size=(40, 3)), y, cv=splits)

@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from graphcl.arguments import Costs, Count, FoldCount, Seed
-from graphcl.evaluate.folds import C_GRID, OnFold, OnTest, Part, embedding, make_folds
+from graphcl.evaluate.folds import C_GRID, OnFold, OnTest, Part, Splits, embedding, make_folds
 from graphcl.evaluate.scores import FoldScores
 from graphcl.registry import evaluators
 
@@ -28,6 +28,7 @@ def logreg(
     workers: Count | None = None,
     on_fold: OnFold | None = None,
     on_test: OnTest | None = None,
+    cv: Splits | None = None,
 ) -> FoldScores:
     r"""Return the cross-validated test accuracy in percent of L2-penalised logistic regression on a frozen embedding.
 
@@ -46,7 +47,7 @@ def logreg(
 
     Reference: the linear evaluation of P. Velickovic et al., "Deep Graph Infomax", ICLR 2019, section 4.2.
     """
-    data = make_folds(embedding(h), y, seed, folds, inner_folds, workers, on_fold, on_test)
+    data = make_folds(embedding(h), y, seed, folds, inner_folds, workers, on_fold, on_test, cv)
 
     def hits(part: Part, candidates: Sequence[float]) -> list[np.ndarray]:
         from sklearn import config_context

@@ -41,7 +41,7 @@ from torch import Tensor
 
 from graphcl.arguments import Costs, Count, FoldCount, Seed
 from graphcl.errors import warn
-from graphcl.evaluate.folds import C_GRID, Folds, OnFold, OnTest, Part, embedding, make_folds, pair_dots
+from graphcl.evaluate.folds import C_GRID, Folds, OnFold, OnTest, Part, Splits, embedding, make_folds, pair_dots
 from graphcl.evaluate.graphs.retrieval import Kernel
 from graphcl.evaluate.scores import FoldScores
 from graphcl.registry import evaluators
@@ -70,6 +70,7 @@ def svm(
     workers: Count | None = None,
     on_fold: OnFold | None = None,
     on_test: OnTest | None = None,
+    cv: Splits | None = None,
 ) -> FoldScores:
     r"""Return the cross-validated test accuracy in percent of an RBF support vector machine on a frozen embedding.
 
@@ -92,6 +93,8 @@ def svm(
         workers: number of threads; one per available core by default. The result does not depend on it.
         on_fold: called with the finished and the total number of inner folds, for a progress bar.
         on_test: called for each outer fold with its test rows, and for each row whether it is classified correctly.
+        cv: outer folds of your own in place of `folds`, as `cv` of scikit-learn: pairs of training rows and test
+            rows, indices or masks.
 
     Returns:
         `FoldScores` in the fold order of `StratifiedKFold(folds, shuffle=True, random_state=seed)`; `chosen` holds C,
@@ -114,9 +117,9 @@ def svm(
     Reference: Y. You et al., "Graph Contrastive Learning with Augmentations", NeurIPS 2020, section 5.
     """
     if isinstance(h, Kernel):
-        data = make_folds(np.arange(h.n)[:, None], y, seed, folds, inner_folds, workers, on_fold, on_test)
+        data = make_folds(np.arange(h.n)[:, None], y, seed, folds, inner_folds, workers, on_fold, on_test, cv)
         return _of_kernel(h, data, grid)
-    data = make_folds(embedding(h, sparse=not scale), y, seed, folds, inner_folds, workers, on_fold, on_test)
+    data = make_folds(embedding(h, sparse=not scale), y, seed, folds, inner_folds, workers, on_fold, on_test, cv)
     distances = None if scale else squared_distances(data.h, data.workers)
     buffers = threading.local()  # reuse memory, as page faults of a new kernel take as long as computing it
 
