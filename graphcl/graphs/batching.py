@@ -178,7 +178,9 @@ def check_batch(batch: object) -> None:
         )
     hint = unsupported(batch)
     if hint or not isinstance(batch, Batch):
-        hint = hint or ("; use Batch.from_data_list([graph])" if isinstance(batch, Data) else "")
+        if not hint:
+            alone = "; use Batch.from_data_list([graph])"
+            hint = alone if isinstance(batch, Data) else "; of a loader of (batch, y), pass unpack=lambda item: item[0]"
         kind = type(batch).__name__
         raise InputTypeError(f"expected a torch_geometric.data.Batch of whole graphs, got {kind}{hint}.")
     if batch.get("x") is None:

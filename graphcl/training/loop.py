@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from typing import Any, overload
 
 import torch
@@ -41,6 +41,7 @@ def train(
     callbacks: Sequence[Callable[[Epoch], Any]] = (),
     checkpoints: Checkpoints | None = None,
     on_step: Callable[[Training], object] = lambda training: None,
+    unpack: Callable[[Any], Any] | None = None,
     **settings: Any,
 ) -> list[Epoch]:
     """Train the model of `method` and return one record per epoch.
@@ -57,6 +58,8 @@ def train(
         callbacks: functions that are called with each finished `Epoch`.
         checkpoints: where to save checkpoints; training resumes from an existing checkpoint.
         on_step: function that is called after each step, for a progress bar.
+        unpack: function that takes the `Batch`, or a pair of them, out of what the loader yields: of a loader of
+            `(batch, y)`, `lambda item: item[0]`.
         **settings: keywords such as `epochs=5`, see `graphcl.training.settings.TrainingSettings`.
 
     Returns:
@@ -71,7 +74,7 @@ def train(
     if not isinstance(method, Method):
         hint = 'pass a method, such as TwoViews(model, "infonce")'
         raise InputTypeError(f"`method` must be a Method, got {type(method).__name__}; {hint}.")
-    training = Training(method, loader, first, second, generator, TrainingSettings.of(settings))
+    training = Training(method, _unpacked(loader, unpack), first, second, generator, TrainingSettings.of(settings))
     if checkpoints:
         checkpoints.resume(training.load_state_dict)
     while not training.finished:
@@ -89,20 +92,27 @@ def train(
 
 
 @overload
-def embed(model: SparseModel, loader: Iterable[Batch]) -> tuple[SparseRows, Tensor | None]: ...  # type: ignore[overload-overlap]
+def embed(  # type: ignore[overload-overlap]
+    model: SparseModel, loader: Iterable[Batch], unpack: Callable[[Any], Batch] | None = None
+) -> tuple[SparseRows, Tensor | None]: ...
 
 
 @overload
-def embed(model: nn.Module, loader: Iterable[Batch]) -> tuple[Tensor, Tensor | None]: ...
+def embed(
+    model: nn.Module, loader: Iterable[Batch], unpack: Callable[[Any], Batch] | None = None
+) -> tuple[Tensor, Tensor | None]: ...
 
 
 @named_arguments
-def embed(model: nn.Module, loader: Iterable[Batch]) -> tuple[Any, Tensor | None]:
+def embed(
+    model: nn.Module, loader: Iterable[Batch], unpack: Callable[[Any], Batch] | None = None
+) -> tuple[Any, Tensor | None]:
     """Return the embeddings and labels of all graphs. The encoder runs in evaluation mode without gradients.
 
     Args:
         model: an encoder or a `ContrastiveModel`; its training mode is restored afterwards.
         loader: batches of graphs, not shuffled; rows are returned in the same order.
+        unpack: function that takes the `Batch` out of what the loader yields, see `train`.
 
     Returns:
         h `[n, H]` in float32 and labels y `[n]` (None if the graphs have none, or no tensor), both on the CPU. If h has
@@ -113,7 +123,7 @@ def embed(model: nn.Module, loader: Iterable[Batch]) -> tuple[Any, Tensor | None
         InputError: `loader` gave no batch, a batch has no node features, or an embedding is NaN or infinite.
     """
     h, sparse, y, done = Rows(), list[SparseRows](), [], 0
-    for part, batch in embed_batches(model, loader):
+    for part, batch in embed_batches(model, _unpacked(loader, unpack)):
         done += len(part)
         (sparse if isinstance(part, SparseRows) else h).append(part.cpu())
         if isinstance(batch.get("y"), Tensor):
@@ -165,3 +175,28 @@ def _check_finite(h: Any, first: int) -> None:
         row = h.row()[bad] if sparse else bad.nonzero()
         hint = "look for NaN or very large values in its features, or in the weights of the encoder"
         raise InputError(f"the embedding of graph {first + int(row[0])} is NaN or infinite; {hint}.")
+
+
+def _unpacked(loader: Any, unpack: Callable[[Any], Any] | None) -> Any:
+    """Return a loader of what `unpack` takes out of the items of `loader`; `loader` itself without `unpack`."""
+    if unpack is None:
+        return loader
+    return (_SizedUnpacked if isinstance(loader, Sized) else _Unpacked)(loader, unpack)
+
+
+class _Unpacked:
+    def __init__(self, loader: Any, unpack: Callable[[Any], Any]) -> None:
+        self.loader, self.unpack = loader, unpack
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self.unpack, self.loader)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("loader", "chunks"):  # not set yet; batches that would pass by `unpack`
+            raise AttributeError(name)
+        return getattr(self.loader, name)
+
+
+class _SizedUnpacked(_Unpacked):
+    def __len__(self) -> int:
+        return len(self.loader)

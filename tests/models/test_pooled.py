@@ -128,6 +128,23 @@ def test_any_loader_of_whole_graphs():
 # -- messages ----------------------------------------------------------------------------------------------------------
 
 
+def test_a_loader_of_batches_and_labels_is_unpacked():
+    pairs = [(graph, float(number)) for number, graph in enumerate(GRAPHS)]
+    model = seeded(lambda: ContrastiveModel(GIN(3, 8, 2)))
+    method = TwoViews(model, infonce)
+    one_line(
+        lambda: train(method, DataLoader(pairs, 6), NodeDrop(0.2), Identity(), epochs=1), "got Tensor; of a loader of"
+    )
+    for loader in (DataLoader(pairs, 6), [*DataLoader(pairs, 6)]):
+        (epoch,) = train(
+            method, loader, NodeDrop(0.2), Identity(), unpack=lambda item: item[0], schedule="cosine", epochs=1
+        )
+        assert epoch.loss > 0
+        h, y = embed(model, loader, unpack=lambda item: item[0])
+        assert torch.equal(h, embed(model, DataLoader(GRAPHS, 6))[0])
+        assert y.tolist() == BATCH.y.tolist()
+
+
 def test_a_loader_of_other_objects_is_rejected():
     part = GRAPHS[0].clone()  # as NeighborLoader samples it, which needs another library
     part.input_id, part.batch_size = torch.arange(2), 2
@@ -137,7 +154,10 @@ def test_a_loader_of_other_objects_is_rejected():
         (GRAPHS[0], "Batch of whole graphs, got Data; use Batch.from_data_list"),
         (Batch.from_data_list([HeteroData(a={"x": torch.ones(2, 3)})]), "heterogeneous graphs are not sup"),
         (TemporalData(src=torch.arange(2), dst=torch.arange(2)), "whole graphs, got TemporalData"),
-        ((BATCH, BATCH, BATCH), "whole graphs, got tuple"),
+        (
+            (BATCH, BATCH, BATCH),
+            "whole graphs, got tuple; of a loader of (batch, y), pass unpack=lambda item: item[0].",
+        ),
         (Batch.from_data_list([Data(edge_index=g.edge_index, num_nodes=9) for g in GRAPHS]), "no node feat"),
     ]:
         one_line(lambda: train(TwoViews(model, infonce), [given], Identity(), Identity(), epochs=1), line)  # noqa: B023
