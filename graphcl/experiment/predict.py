@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from graphcl.arguments import named_arguments
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.errors import InputError, one_line, reason
 from graphcl.evaluate import FoldScores, metric_name
@@ -47,6 +48,7 @@ class Predictions:
     text: str
 
 
+@named_arguments
 def predict(
     run: str | os.PathLike[str], source: object, *, eval: str | None = None, seed: int | None = None, **settings: Any
 ) -> dict[str, np.ndarray]:

@@ -35,9 +35,9 @@ def locked(folder: Path) -> Iterator[None]:
     lock = FileLock(folder / ".lock")
     try:
         refuse_links(folder, ".lock", "cells", "figures")
-        names = {file.name for file in folder.iterdir()} if folder.exists() else set()
+        names = {file.name for file in folder.iterdir() if file.name[0] != "."} if folder.exists() else set()
         # `cells` alone is that of a sweep that was killed before it wrote its plan
-        if "sweep.yaml" not in names and names - {"cells", ".lock"}:
+        if "sweep.yaml" not in names and names - {"cells"}:
             raise InputError(f"{folder} is not empty and not a sweep folder, without sweep.yaml; pass another --out.")
         (folder / "cells").mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=0)

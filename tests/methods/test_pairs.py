@@ -14,6 +14,7 @@ from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.towers import Tower, TwoTowers
 from graphcl.registry import methods
 from graphcl.run import main
+from tests.conftest import overriding
 from tests.methods.small import OF_GRAPHS, Summed, graphs, seeded, spec
 from tests.methods.small import make_model as model_of
 
@@ -64,7 +65,7 @@ def test_a_loss_that_ignores_a_column_is_refused(tmp_path, capsys):
         ),
         ("weight", "--method memory_bank --loss instance_nce", "`loss.symmetric` false encodes the queries only"),
     ):
-        assert main([*words, "--positives", f"{tmp_path}/{pairs}.csv", *others.split()]) == 2
+        assert main([*overriding(words, *others.split()), "--positives", f"{tmp_path}/{pairs}.csv"]) == 2
         err = capsys.readouterr().err
         assert line in err
         assert err.count("\n") == 1

@@ -10,8 +10,8 @@ from torch_geometric.data import Data
 from graphcl import GraphCL, errors, load_dataset, write_on_disk
 from graphcl.__main__ import main
 from graphcl.commands.embed import COMMAND, Embed, embed
-from graphcl.datasets.texts import decode
 from graphcl.errors import InputWarning
+from graphcl.system.arrays import decode
 from tests.datasets.graphs import one_line
 
 pytest.importorskip("rdkit", reason="rdkit is not installed")

@@ -184,7 +184,7 @@ def test_targets_of_unlike_scales_are_warned_of():
         r"own: the targets have deviations from 11\.5 \(",
     )
     for targets, words in ((["a", "b"], mixed), (["a", "c"], units)):
-        with pytest.warns(UserWarning, match=rf"{words}.*--metric r2"):
+        with pytest.warns(UserWarning, match=rf"{words}.*`metric` r2"):
             load_dataset(table, target=targets, split="random")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
