@@ -54,7 +54,7 @@ def options(page: Path) -> list[str]:
 def own_names():
     """Restore the registries after the test."""
     every = (registry.losses, registry.augmentations, registry.encoders, registry.methods)
-    every += (registry.evaluators, registry.references)
+    every += (registry.evaluators, registry.references, registry.sources)
     assert all(map(len, every))  # imports all modules that register names
     with restored(*every):
         yield

@@ -83,22 +83,22 @@ def make_folds(
     h: Tensor | np.ndarray,
     y: Tensor | np.ndarray,
     seed: int,
-    folds: int,
+    folds: int | list[Any],
     inner_folds: int,
     workers: int | None,
     on_fold: OnFold | None = None,
     on_test: OnTest | None = None,
-    cv: Splits | None = None,
 ) -> Folds:
     """Check the data of an evaluator, see `graphcl.evaluate.svm`, and return its outer and inner folds.
 
-    An evaluator that accepts sparse matrices of SciPy passes `embedding(h, sparse=True)`.
+    `folds` is the number of outer folds, or the result of `own_folds`. An evaluator that accepts sparse matrices of
+    SciPy passes `embedding(h, sparse=True)`.
     """
     from sklearn.model_selection import StratifiedKFold
 
     h = h if hasattr(h, "tocsr") else embedding(h)
     classes, labels = class_indices(y, h.shape[0])
-    outer, inner_folds = _outer_parts(classes, labels, seed, folds, inner_folds, cv)
+    outer, inner_folds = _outer_parts(classes, labels, seed, folds, inner_folds)
     inner_split = StratifiedKFold(inner_folds, shuffle=True, random_state=seed)
     inner = [(train[fit], train[held]) for train, _ in outer for fit, held in inner_split.split(train, labels[train])]
     return Folds(h, labels, outer, inner, inner_folds, seed, worker_count(workers), on_fold, on_test)
@@ -238,11 +238,11 @@ def class_indices(y: Tensor | np.ndarray, n: int | None = None) -> tuple[np.ndar
 
 
 def _outer_parts(
-    classes: np.ndarray, labels: np.ndarray, seed: int, folds: int, inner_folds: int, cv: Splits | None = None
+    classes: np.ndarray, labels: np.ndarray, seed: int, folds: int | list[Any], inner_folds: int
 ) -> tuple[list[Part], int]:
-    """Return the outer folds, `cv` if given, and the number of inner folds; the smallest class limits both."""
-    if cv is not None:
-        return _own_parts(cv, classes, labels, inner_folds)
+    """Return the outer folds and the number of inner folds; the smallest class limits both numbers."""
+    if isinstance(folds, list):
+        return _own_parts(folds, classes, labels, inner_folds)
     sizes = np.bincount(labels)
     size, label = int(sizes.min()), classes[sizes.argmin()]
     outer = outer_folds(labels, seed, folds)
@@ -255,12 +255,18 @@ def _outer_parts(
     return outer, inner
 
 
-def _own_parts(cv: Splits, classes: np.ndarray, labels: np.ndarray, inner_folds: int) -> tuple[list[Part], int]:
-    """Return the outer folds `cv`, checked, and the number of inner folds, which the smallest class limits."""
-    listed = list(cv) if hasattr(cv, "__iter__") else []
-    outer = [_own_part(number, split, len(labels)) for number, split in enumerate(listed)]
-    if not outer:
+def own_folds(folds: int, cv: Splits | None) -> int | list[Any]:
+    """Return the list of the outer folds `cv`, for `make_folds`; `folds` if `cv` is None."""
+    if cv is None:
+        return folds
+    if not hasattr(cv, "__iter__") or not (listed := list(cv)):
         raise InputError(f"`cv` must hold one or more pairs of training rows and test rows, got {shown(cv)}.")
+    return listed
+
+
+def _own_parts(cv: list[Any], classes: np.ndarray, labels: np.ndarray, inner_folds: int) -> tuple[list[Part], int]:
+    """Return the outer folds `cv`, checked, and the number of inner folds, which the smallest class limits."""
+    outer = [_own_part(number, split, len(labels)) for number, split in enumerate(cv)]
     counts = np.array([np.bincount(labels[train], minlength=len(classes)) for train, _ in outer])
     number, column = np.unravel_index(counts.argmin(), counts.shape)
     least = int(counts.min())

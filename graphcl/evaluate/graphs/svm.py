@@ -41,7 +41,18 @@ from torch import Tensor
 
 from graphcl.arguments import Costs, Count, FoldCount, Seed
 from graphcl.errors import warn
-from graphcl.evaluate.folds import C_GRID, Folds, OnFold, OnTest, Part, Splits, embedding, make_folds, pair_dots
+from graphcl.evaluate.folds import (
+    C_GRID,
+    Folds,
+    OnFold,
+    OnTest,
+    Part,
+    Splits,
+    embedding,
+    make_folds,
+    own_folds,
+    pair_dots,
+)
 from graphcl.evaluate.graphs.retrieval import Kernel
 from graphcl.evaluate.scores import FoldScores
 from graphcl.registry import evaluators
@@ -116,10 +127,11 @@ def svm(
 
     Reference: Y. You et al., "Graph Contrastive Learning with Augmentations", NeurIPS 2020, section 5.
     """
+    outer = own_folds(folds, cv)
     if isinstance(h, Kernel):
-        data = make_folds(np.arange(h.n)[:, None], y, seed, folds, inner_folds, workers, on_fold, on_test, cv)
+        data = make_folds(np.arange(h.n)[:, None], y, seed, outer, inner_folds, workers, on_fold, on_test)
         return _of_kernel(h, data, grid)
-    data = make_folds(embedding(h, sparse=not scale), y, seed, folds, inner_folds, workers, on_fold, on_test, cv)
+    data = make_folds(embedding(h, sparse=not scale), y, seed, outer, inner_folds, workers, on_fold, on_test)
     distances = None if scale else squared_distances(data.h, data.workers)
     buffers = threading.local()  # reuse memory, as page faults of a new kernel take as long as computing it
 
