@@ -83,6 +83,7 @@ def test_every_output_has_the_ids_of_the_table(kind, table, tmp_path):
         assert pd.read_csv(tmp_path / name).to_numpy().tolist() == [[20, 22, "xx", kind(3), "no valid molecule"]], name
     assert main([*words, str(tmp_path / "h.npz"), "--force"]) == 0
     (tmp_path / "h.npz").unlink()
+    (tmp_path / "h.npz.invalid.csv").write_text("mine")
     given = Embed(encoder="molecules", dataset=file, out=str(tmp_path / "h.npz"))
     one_line(lambda: embed(given), "h.npz.invalid.csv exists already; pass --force to replace it")
 
