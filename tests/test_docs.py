@@ -175,7 +175,8 @@ def test_the_options_in_the_text_exist():
         if f"  {key.split('.')[0]} " not in text:
             assert re.search(rf"{key}\b", programs), f"no program has {key}"
         elif values and key not in ("--config", "--import"):
-            needed = NEEDED.get("supcon" if "supcon" in values and key == "--loss" else key, "").split()
+            name = "supcon" if "supcon" in values and key == "--loss" else key
+            needed = NEEDED.get(name, NEEDED.get(name.partition(".")[0], "")).split()
             RUN.parse([key, *values, *NEW_RUN * (key == "--resume"), *needed])
 
 
