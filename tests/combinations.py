@@ -87,7 +87,8 @@ def outcome(command, arguments, out, capsys):
 
     It must write `out` with finite embeddings, or print why not in a line and write nothing.
     """
-    shutil.rmtree(out, ignore_errors=True)
+    if out.is_dir():
+        shutil.rmtree(out)
     main = importlib.import_module(f"graphcl.commands.{command}").main
     try:
         code = main([*map(str, arguments), "--out", str(out)])

@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 from graphcl.commands.run import main
+from graphcl.commands.show import main as show
 from graphcl.evaluate.needs import takes
 from graphcl.models.saved import load_encoder
 from graphcl.references import fingerprints
@@ -36,7 +37,7 @@ def test_every_evaluator_works_or_is_refused_in_a_line(command, kind, data, tmp_
     monkeypatch.setattr(fingerprints, "_morgan", lambda smiles, kind: whole(smiles, kind)[:, :32])
     works, options, out = [], ["--epochs", 0, *SMALL], tmp_path / "out"
     if command == "diagnose":
-        options += ["--quick", "--rows", "majority,wl_oa,untrained"]
+        options = ["--epochs", 0, "--quick", "--rows", "majority,wl_oa,untrained"]
     names = [name for name in evaluators if (kind, name) not in SLOW]
     for name in (*names, "none"):
         folds = FOLDS if name != "none" and takes(name, "folds") else []
@@ -92,3 +93,47 @@ def test_drawn_options_work_or_are_refused_in_a_line(seed, data, tmp_path, capsy
         assert options, (kind, lines)
         options = without_refused(options, lines, rng)
     load_encoder(out)
+
+
+OF_RUNS = ("--positives", "--targets", "--towers", "--method", "--split", "--target")
+"""Options of a run that a command on its encoder has not."""
+AFTER = {
+    "embed": ["{run}", "{dataset}", "h.npz"],
+    "embed, table": ["{run}", "{dataset}", "h.csv"],
+    "embed, targets": ["{run}", "{dataset}", "--role target", "t.npz"],
+    "transfer, probe": ["{run}", "{data}", "--mode probe --seeds 0", "probed"],
+    "transfer, finetune": ["{run}", "{data}", "--mode finetune --seeds 0 --epochs 1", "tuned"],
+    "predict": ["{run}", "{dataset}", "p.csv"],
+    "predict, probe": ["probed", "{dataset}", "q.csv"],
+    "predict, finetune": ["tuned", "{dataset}", "r.csv"],
+    "export": ["{run}", "--format pt2", "e.pt2"],
+}
+"""Command on the encoder of a run -> its arguments, the last of which is the output."""
+
+
+@pytest.mark.parametrize("encoder", ["auto", "gat", "wl_sparse"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_command_takes_the_encoder_of_every_run_or_refuses_it_in_a_line(
+    kind, encoder, data, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    words, run = data[kind], tmp_path / "run"
+    sparse = ["--projector", "none"] if encoder == "wl_sparse" else []
+    assert not outcome("run", [*words, "--encoder", encoder, *sparse, "--epochs", 0, *SMALL], run, capsys)[0]
+    if not run.exists():
+        return
+    places = [k for k, word in enumerate(words) if word in OF_RUNS]
+    dataset = [word for k, word in enumerate(words) if not {k, k - 1}.intersection(places)]
+    with_targets = dataset + [word for k in places if words[k] in ("--target", "--split") for word in words[k : k + 2]]
+    filled = {"{run}": [str(run)], "{dataset}": dataset, "{data}": with_targets}
+    works = []
+    for name, parts in AFTER.items():
+        if name == "export" and kind not in ("classes", "edges", "nodes", "molecules", "pairs"):
+            continue  # each takes a second
+        out = tmp_path / parts[-1]
+        arguments = [word for part in parts[:-1] for word in filled.get(part, part.split())]
+        assert not outcome(name.partition(",")[0], arguments, out, capsys)[0], name
+        works += [name] * out.exists()
+        out.unlink() if out.is_file() else None
+    assert "embed" in works
+    assert show([str(run)]) == 0

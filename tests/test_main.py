@@ -114,11 +114,19 @@ def test_a_closed_terminal_or_a_full_log_does_not_end_the_program(number, code, 
     assert (done, this.code) == (["work", "more"], code)
 
 
+@pytest.fixture
+def heeding():
+    """Heed SIGINT, which shells ignore in background jobs."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize(
     ("listening", "code", "line"),
     [(nullcontext, 130, "\ngraphcl: stopped; all is kept.\n"), (Stop(quiet=True).listening, 75, "")],
 )
-def test_a_second_quick_interrupt_is_ignored_at_every_call(listening, code, line, capsys):
+def test_a_second_quick_interrupt_is_ignored_at_every_call(listening, code, line, capsys, heeding):
     """The second one comes at the n-th call of a function while the first one unwinds."""
     usual, nth, calls = signal.getsignal(signal.SIGINT), 0, []
 
