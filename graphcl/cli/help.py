@@ -19,7 +19,8 @@ REGISTRIES: dict[str, tuple[Registry, str]] = {}
 """Help topic, such as `losses` -> registry, and the first setting that takes a name from this registry."""
 for _path, _registry in NAMED.items():
     REGISTRIES.setdefault(_registry.group.removeprefix("graphcl."), (_registry, _path))
-LISTS = (*REGISTRIES, "evaluators", "datasets", "configurations")
+REGISTRIES["evaluators"] = (evaluators, "eval")
+LISTS = (*REGISTRIES, "datasets", "configurations")
 
 
 def topic(name: str) -> str:
@@ -70,7 +71,7 @@ def _describe(name: str, registry: Registry, setting: str) -> str:
 
 
 def _defaults(registry: Registry, name: str) -> dict[str, str]:
-    values = registry.arguments(name).defaults
+    values = {} if registry is evaluators else registry.arguments(name).defaults  # `evaluation` sets theirs
     return {key: shown_default(value) for key, value in values.items() if key != "reduction"}
 
 
@@ -82,9 +83,6 @@ def _rows(kind: str) -> Iterator[tuple[str, str]]:
             yield name, registry.summary(name)
             if defaults := _defaults(registry, name):
                 yield "", ", ".join(map("=".join, defaults.items()))
-    elif kind == "evaluators":
-        for name in evaluators:
-            yield name, evaluators.summary(name)
     elif kind == "datasets":
         from graphcl.datasets import dataset_names
 

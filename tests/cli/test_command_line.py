@@ -145,6 +145,7 @@ def test_help_about_lists_and_names():
     assert topic("ADNCE").startswith("loss adnce, with its defaults:\n  --loss adnce --loss.temperature 0.2 ")
     assert topic("gin").startswith("encoder gin, with its defaults:\n  --encoder gin --encoder.hidden_channels 32 ")
     assert topic("node_drop").startswith("augmentation node_drop, with its defaults:\n  --views.first node_drop ")
+    assert topic("svm").startswith("evaluator svm, with its defaults:\n  --eval svm\n\n")
     assert topic("moco").count("with its defaults") == 2  # a loss and a method
     assert "--loss.temperature      argument of adnce [0.2], alpha_cl" in topic("temperature")
     with pytest.raises(InputError, match="no help about 'adnse'; did you mean adnce or"):
