@@ -152,7 +152,7 @@ def _resolved(config: Config) -> dict[str, Any]:
         categories = molecules and config.features in ("auto", "labels")
         encoder["name"] = "node_gcn" if nodes else "molecule_gine" if categories else "gin"
     if target.get("name") == "auto":
-        target = {**encoder, **target, "name": encoder["name"]}
+        target = encoder | {key: value for key, value in target.items() if key != "name"}
     if _facts(encoder, encoders).get("rows") == "sparse":
         usual["projector"] = "none"
     chosen = config.views.model_fields_set if "views" in given else set()

@@ -60,7 +60,7 @@ DatasetName = Annotated[str, BeforeValidator(_A_PATH.func), Field(title="NAME", 
 Evaluators = Annotated[
     Names,
     BeforeValidator(lambda value: [] if value in ("none", ["none"]) else value),
-    must_be("none, or one or more different evaluators", lambda values: not values or _different(values)),
+    must_be("none, or one or more different evaluators", lambda names: not names or _different([*names, "none"])),
     Field(title="NAME ..."),
 ]
 Seeds = Annotated[list[Seed], BeforeValidator(_without_ranges), must_be("one or more different numbers", _different)]
@@ -140,6 +140,7 @@ class Contrast(Settings):
         bool,
         Needs("anchors are graphs", "projects whole graphs, but method {method} contrasts nodes; leave it out"),
         Needs("projector", "has no effect, as `projector` is none; leave it out"),
+        Needs("one encoder", "has no effect with separate towers, whose embeddings are always projections"),
         DENSE,
     ] = False
     """the embeddings are the projections, which the loss compares; always so with separate towers"""
