@@ -99,7 +99,7 @@ class EncoderDescription(BaseModel, frozen=True, extra="forbid", strict=True):
         """
         degrees = dataset.degree_columns
         return cls(
-            encoder=EncoderName(name=type(encoder).__name__),
+            encoder=EncoderName(name=type(getattr(encoder, "_orig_mod", encoder)).__name__),
             in_channels=dataset.num_features,
             out_channels=cast(int, width_of(encoder)),
             edge_dim=(dataset.num_edge_features or None) if accepts(encoder, "edge_attr") else None,

@@ -16,7 +16,7 @@ from graphcl.errors import InputError
 from graphcl.experiment.build import describe, make_model
 from graphcl.loaders.resident import ResidentLoader
 from graphcl.models.gin import GIN
-from graphcl.models.saved import FORMAT, load_encoder, read_saved, save_encoder
+from graphcl.models.saved import FORMAT, EncoderDescription, load_encoder, read_saved, save_encoder
 from graphcl.training.loop import embed
 from tests.conftest import small_graphs
 from tests.datasets.graphs import one_line
@@ -84,6 +84,7 @@ def test_an_unregistered_module_comes_back(tmp_path):
     assert loaded is not given
     assert not torch.equal(loaded.layer.weight, given.layer.weight)  # the given module is copied
     assert (description.encoder.name, description.encoder.arguments) == ("Own", None)
+    assert EncoderDescription.of(torch.compile(given), dataset).encoder.name == "Own"
     for encoder, says in [
         (None, "holds weights of `Own`, which is not registered here; pass its file as --import FILE"),
         (3, "`encoder` must be a module or a function of the number"),
