@@ -123,7 +123,8 @@ def diagnose(settings: Diagnose) -> str:
         write_text(folder / "diagnosis.json", json.dumps(as_json(found, settings.model_dump()), indent=1) + "\n")
         write_text(folder / "diagnosis.md", page)
         place.finish()
-    return f"{page}\nsaved in {folder}/: diagnosis.md, diagnosis.svg, diagnosis.json"
+    figure = "" if found.answers is None else "diagnosis.svg, "
+    return f"{page}\nsaved in {folder}/: diagnosis.md, {figure}diagnosis.json"
 
 
 main = COMMAND.main(diagnose)

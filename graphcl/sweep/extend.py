@@ -11,7 +11,7 @@ from graphcl.config import RUNTIME_SETTINGS, make_config
 from graphcl.config.files import read_yaml
 from graphcl.config.nested import differences
 from graphcl.errors import InputError
-from graphcl.sweep.plan import Plan, label_of, make_plan, sections_of, with_datasets
+from graphcl.sweep.plan import Plan, label_of, listed, make_plan, sections_of, with_datasets
 
 _STAYS = (*RUNTIME_SETTINGS, "seeds", "dataset")
 """Stored settings that a sweep file need not repeat."""
@@ -56,7 +56,7 @@ def _merged(stored: Mapping[str, Any], new: Sequence[dict[str, Any]], whole: boo
     (settings, axes, table), (new_settings, new_axes, new_table) = sections_of(stored), new
     plan, before, datasets = make_plan(stored), settings, with_datasets(settings, axes)["dataset"]
     seeds = [cell.config.seeds[0] for cell in plan.cells]  # with those of recipes
-    baseline, rows, columns = plan.table.baseline or {}, _listed(new_table.get("rows")), new_table.get("columns")
+    baseline, rows, columns = plan.table.baseline or {}, listed(new_table.get("rows")), new_table.get("columns")
     table.pop("baseline", None)
     if baseline and all(axis != columns and (not rows or axis in rows) for axis in baseline):
         table["baseline"] = dict(baseline)  # with its axis, as a new axis would make a bare label ambiguous
@@ -65,7 +65,7 @@ def _merged(stored: Mapping[str, Any], new: Sequence[dict[str, Any]], whole: boo
         if key == "seeds":
             settings[key] = list(dict.fromkeys([*seeds, *make_config({key: value}).seeds]))
         elif key == "imports":
-            settings[key] = list(dict.fromkeys([*_listed(before.get(key)), *_listed(value)]))
+            settings[key] = list(dict.fromkeys([*listed(before.get(key)), *listed(value)]))
         elif key == "dataset" or key in axes:
             new_axes.setdefault(key, [value])
         else:
@@ -110,7 +110,3 @@ def _united(stored: Any, values: Any) -> Any:
 
 def _keys(groups: Mapping[str, Mapping[str, Any]]) -> set[str]:
     return {key for group in groups.values() for key in group}
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [] if value is None else [value]

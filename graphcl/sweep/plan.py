@@ -276,9 +276,9 @@ def layout(table: Mapping[str, Any], axes: Mapping[str, Sequence[str]]) -> Layou
     Raises:
         InputError: an axis or label is unknown, an axis is missing, or the baseline is ambiguous.
     """
-    columns, select = table.get("columns") or "dataset", _listed(table.get("select"))
+    columns, select = table.get("columns") or "dataset", listed(table.get("select"))
     several = [axis for axis, labels in axes.items() if axis not in (columns, *select) and len(labels) > 1]
-    rows = _listed(table.get("rows")) or several
+    rows = listed(table.get("rows")) or several
     for axis in (columns, *rows, *select):
         if not isinstance(axis, str) or axis not in axes:
             raise InputError(f"`table`: `{axis}` is not an axis of this sweep; {nearest(str(axis), axes)}.")
@@ -296,7 +296,8 @@ def layout(table: Mapping[str, Any], axes: Mapping[str, Sequence[str]]) -> Layou
     return Layout(rows, columns, _baseline(table.get("baseline"), rows, axes), select, jointly)
 
 
-def _listed(value: Any) -> list[Any]:
+def listed(value: Any) -> list[Any]:
+    """Return a list as a copy, None as an empty list, and another value as a list of one."""
     return list(value) if isinstance(value, list) else [] if value is None else [value]
 
 

@@ -82,6 +82,7 @@ def test_without_classes_and_groups_only_copies_are_counted(go, tmp_path):
     code, (out, _) = go([*graphs, graphs[0]], "--quick", "--out", "found")
     assert code == 0
     assert "has neither classes nor groups: what carries a score" in out
+    assert out.rstrip().endswith("/: diagnosis.md, diagnosis.json")  # nothing to draw
     assert "% of the graphs have an isomorphic copy" in out
     assert sorted(path.name for path in (tmp_path / "found").iterdir()) == ["diagnosis.json", "diagnosis.md"]
 
