@@ -104,10 +104,22 @@ def _node_link(content: Any, networkx: Any) -> Any:
     """Return a graph in node-link form, with the edges in `links` or `edges`."""
     if not isinstance(content, dict) or ("links" in content and "edges" in content):
         raise InputError("it must be an object with `nodes` and either `links` or `edges`, or a list of them")
+    key = "links" if "links" in content else "edges"
+    if missing := [name for name in ("nodes", key) if name not in content]:
+        names = "`links` or `edges`" if missing[0] == key else "`nodes`"
+        raise InputError(f"it has no {names}; write it by networkx.node_link_data")
+    if not isinstance(content.get("graph", {}), dict) or type(content.get("directed", False)) is not bool:
+        raise InputError("`graph` must be an object, and `directed` true or false")
     name = "edges" if "edges" in inspect.signature(networkx.node_link_graph).parameters else "link"
-    graph = networkx.node_link_graph(content, **{name: "links" if "links" in content else "edges"})
+    graph = networkx.node_link_graph(content, **{name: key})
     nodes = [node.get("id", number) for number, node in enumerate(content["nodes"])]
     _check_nodes(graph, [tuple(node) if isinstance(node, list) else node for node in nodes])
+    if len(content[key]) > graph.number_of_edges():  # networkx keeps the attributes of the last one
+        places = ("source", "target", "key")[: 2 + graph.is_multigraph()]
+        for edge in (edge for edge in content[key] if all(place in edge for place in places)):
+            ends = [tuple(edge[end]) if isinstance(edge[end], list) else edge[end] for end in places]
+            if any(edge.get(name, value) != value for name, value in graph.edges[ends].items()):
+                raise InputError(f"it lists twice, with different attributes, the edge {one_line(repr(ends), 40)}")
     return graph
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from graphcl.arguments import did_you_mean, resembling
-from graphcl.errors import InputError, one_line, warn
+from graphcl.errors import InputError, InputTypeError, one_line, warn
 from graphcl.graphs.segment import group, ranges, repeat
 
 _MOST_PAIRS = 10**8
@@ -168,6 +168,8 @@ def make_relation(
         tensor([[0, 2],
                 [1, 0]])
     """
+    if not isinstance(pairs, Iterable) or (isinstance(pairs, Mapping) and not all(map(_is_list, pairs.values()))):
+        raise InputTypeError(f"{what} must be a list of tuples, or lists as columns, got {_shown(pairs)}.")
     columns = pairs if isinstance(pairs, Mapping) else _columns(pairs, what)
     _check_columns(columns, what)
     lengths = {len(cells) for cells in columns.values()}
@@ -204,6 +206,8 @@ def make_relation(
 
 def _columns(pairs: Sequence[Sequence[Any]], what: str) -> dict[str, list[Any]]:
     """Return the columns of a list of tuples."""
+    if isinstance(pairs, np.ndarray | Tensor) and len(pairs) == 2 and np.ndim(pairs) == 2 and pairs.shape[1] > 2:
+        raise InputError(f"{what} of shape {[*pairs.shape]} has two rows; give a row for each pair: transpose it.")
     rows = [tuple(pair) if isinstance(pair, list | tuple | np.ndarray | Tensor) else (pair,) for pair in pairs]
     for row, pair in enumerate(rows):
         if len(pair) < 2:
@@ -219,7 +223,7 @@ def _check_columns(columns: Mapping[str, Any], what: str) -> None:
     if unknown := [str(key) for key in columns if key not in _KNOWN and not _NEGATIVE(str(key))]:
         names = dict.fromkeys(name for key in unknown for name in resembling(key, _KNOWN)[:1])
         shown = ", ".join(one_line(repr(key), 40) for key in unknown[:8])
-        advice = f"{did_you_mean([*names])}The columns of pairs are {', '.join(_KNOWN)}, negative_2, ...; rename it"
+        advice = f"{did_you_mean([*names])}the columns of pairs are {', '.join(_KNOWN)}, negative_2, ...; rename it"
         raise InputError(f"{what} has the unknown column {shown}; {advice} or leave it out.")
     if missing := [key for key in ("query", "target") if key not in columns]:
         raise InputError(f"{what} has no column {missing[0]!r}; its columns are {listed}.")
@@ -302,15 +306,19 @@ def _labels(values: Sequence[Any], what: str, at: Callable[[int], str]) -> Tenso
 
 def _weights(values: Sequence[Any], rows: Sequence[int], what: str, at: Callable[[int], str]) -> Tensor | None:
     """Return the weights of the pairs in these rows; None if all are missing."""
-    weights = [1.0 if values[row] is None or values[row] == "" else _number(values[row]) for row in rows]
-    for row, weight in zip(rows, weights, strict=True):
-        if not 0 < weight < float("inf"):
+    weights = torch.tensor([1.0 if values[row] is None or values[row] == "" else _number(values[row]) for row in rows])
+    for row, weight in zip(rows, weights.tolist(), strict=True):
+        if not 0 < weight < float("inf"):  # as float32, which holds no 1e300
             rule = "must be a positive number or empty"
             raise InputError(f"{what}: the weight of {at(row)} {rule}, got {_shown(values[row])}.")
     weighted = sum(not _is_empty(values[row]) for row in rows)
     if sum(not _is_empty(value) for value in values) > weighted:
         warn(f"{what}: weights of rows with label 0 have no effect; only pairs have a weight")
-    return torch.tensor(weights) if weighted else None
+    return weights if weighted else None
+
+
+def _is_list(cells: Any) -> bool:
+    return hasattr(cells, "__len__") and not isinstance(cells, str | bytes)
 
 
 def _number(value: Any) -> float:

@@ -90,6 +90,16 @@ FAULTS = [
         "an object with `nodes` and either `links` or `edges`",
     ),
     ("m.json", json.dumps([node_link("ab", ["ab"]), 3]), "an object with `nodes`"),
+    ("m.json", '{"nodes": []}', "it has no `links` or `edges`; write it by networkx.node_link_data"),
+    ("m.json", '{"elements": {}, "edges": []}', "it has no `nodes`"),
+    ("m.json", json.dumps(node_link("ab", ["ab"], directed="false")), "`directed` true or false"),
+    ("m.json", json.dumps(node_link("ab", ["ab"], graph=[["y", 1]])), "`graph` must be an object"),
+    (
+        "m.json",
+        '{"multigraph": false, "nodes": [{"id": 0}, {"id": 1}], "links": [{"source": 0, "target": 1, "edge_attr": 1},'
+        ' {"source": 1, "target": 0, "edge_attr": 2}]}',
+        "it lists twice, with different attributes, the edge [0, 1]",
+    ),
     ("m.json", '{"nodes": [{"id": 1}], "nodes": [{"id": 2}], "links": []}', "gives the key 'nodes' twice"),
     ("m.json", '{"nodes": [{"id": 1, "id": 2}], "links": []}', "gives the key 'id' twice"),
 ]

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -90,8 +91,8 @@ UNKNOWN = [
         ("neg", "negative"), ("hard_negative", "negative"), ("negatives", "negative"), ("Weight", "weight"),
         ("weights", "weight"), ("Label", "label"), ("labels", "label"),
     )),
-    ("score", "The columns of pairs are query, target, weight, label, negative, negative_2, ..."),
-    ("similarity", "The columns of pairs are"),
+    ("score", "the columns of pairs are query, target, weight, label, negative, negative_2, ..."),
+    ("similarity", "the columns of pairs are"),
 ]  # fmt: skip
 
 
@@ -107,6 +108,7 @@ FAULTS = [
     (TWO("weight", 1, "abc"), "the weight of line 3 must be a positive number or empty, got 'abc'."),
     (TWO("weight", 1, "1_0"), "the weight of line 3 must be a positive number or empty, got '1_0'."),
     (TWO("weight", 0, 1), "the weight of line 2 must be"),
+    (TWO("weight", 1, "1e300"), "the weight of line 3 must be"),
     (TWO("weight", "inf", 1), "the weight of line 2 must be"),
     ("query,target\na,b\n\nc,z\n", "no graph has the id 'z' of `target` in line 4."),
     ("query,target\na,b\ng,c\n", "several graphs have the id 'g' of `query` in line 3."),
@@ -149,6 +151,9 @@ def test_pairs_in_memory_are_counted_from_0(graphs):
         ([("a", "b"), ("c", "z")], "`pairs`: no graph has the id 'z' of `target` in pair 1."),
         ([("a", "b", "a"), ("c", "d")], "`pairs`: a negative of pair 0 is its query itself"),
         ({"query": ["a", "c"], "target": ["b", "d"], "weight": [1, json]}, "`pairs`: the weight of pair 1 must be"),
+        (np.array([list("abc"), list("cde")]), "`pairs` of shape [2, 3] has two rows; give a row for each pair"),
+        ({"query": "a", "target": "b"}, "`pairs` must be a list of tuples, or lists as columns, got {'query'"),
+        (None, "`pairs` must be a list of tuples, or lists as columns, got None."),
     ):
         one_line(lambda pairs=pairs: with_pairs(graphs, pairs), line)
 
