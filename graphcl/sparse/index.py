@@ -176,8 +176,8 @@ class SparseIndex:
         """
         _check_rows(queries)
         same_encoder(self.encoder, queries.encoder)
-        if not 1 <= k <= len(self):
-            raise InputError(f"`k` must be in 1 .. {len(self)}, the number of rows, got {k}.")
+        if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= len(self):
+            raise InputError(f"`k` must be in 1 .. {len(self)}, the number of rows, got {shown(k)}.")
         scores, rows = np.zeros((len(queries), k)), np.zeros((len(queries), k), int)
         for one, products in enumerate(zip(*(part.products(queries) for part in self._parts), strict=True)):
             scores[one], rows[one] = _largest(np.concatenate(products), k)
@@ -246,8 +246,14 @@ def _empty() -> Part:
 
 def _ids(values: Any) -> np.ndarray:
     """Return ids as an array of int64 or of Python strings."""
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise InputTypeError(f"ids must be a list, got {shown(values)}.")
     values = values.tolist() if isinstance(values, np.ndarray | torch.Tensor) else list(values)
     if values and all(isinstance(value, str) for value in values):
+        try:
+            "".join(values).encode()
+        except UnicodeEncodeError as error:
+            raise InputError(f"ids must be Unicode, got {reason(error)}.") from None
         return np.array(values, object)
     for value in values:
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or not -(2**63) <= value < 2**63:
@@ -259,6 +265,9 @@ def _check_rows(h: object) -> None:
     """Raise InputError unless `h` are rows whose arrays fit together, with finite values."""
     if not isinstance(h, SparseRows):
         raise InputTypeError(f"rows must be SparseRows, as of `GraphCL.sparse_rows`, got {type(h).__name__}.")
+    if h.column.dtype != torch.long or h.value.dtype not in (torch.float16, torch.float32, torch.float64):
+        kinds = f"{h.column.dtype} and {h.value.dtype}".replace("torch.", "")
+        raise InputError(f"columns must be int64, and values float16, float32 or float64, got {kinds}.")
     ptr, size = h.ptr, len(h.column)
     bounds = ptr.dim() == 1 and ptr.dtype == torch.long and len(ptr) > 0 and int(ptr[0]) == 0 and int(ptr[-1]) == size
     if not bounds or bool((ptr[1:] < ptr[:-1]).any()) or h.column.shape != h.value.shape or h.column.dim() != 1:

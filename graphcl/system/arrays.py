@@ -50,6 +50,9 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         packed = path.stat().st_size
         with zipfile.ZipFile(path) as archive:
             total = sum(entry.file_size for entry in archive.infolist())
+            names = [name.removesuffix(".npy") for name in archive.namelist()]
+        if len({*names}) < len(names):
+            raise ValueError("it has two arrays of the same name")
         if total > max(FREE_BYTES, MAX_RATIO * packed):
             raise ValueError(f"its {packed} bytes would unpack to {total} bytes")
         with np.load(path, allow_pickle=False) as arrays:

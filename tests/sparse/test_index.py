@@ -194,6 +194,10 @@ def test_rows_of_two_encoders_are_not_compared(tmp_path):
         (lambda index: index.add(random_rows(2, 0), [True, 2]), "or all strings, got True"),
         (lambda index: index.add(random_rows(2, 0), [2**63, 2]), "of 64 bits or all strings, got 9223372036854775808"),
         (lambda index: index.add(random_rows(2, 0), ["a", "b"]), "all whole numbers or all strings, got .*0.* and 'a'"),
+        (lambda index: index.remove("ab"), "ids must be a list, got 'ab'"),
+        (lambda index: index.add(random_rows(2, 0), 5), "ids must be a list, got 5"),
+        (lambda index: SparseIndex(random_rows(1, 0), ["\ud800"]), "ids must be Unicode, got .* surrogates"),
+        (lambda index: index.search(random_rows(3, 0), 2.0), r"`k` must be in .* got 2\.0"),
         (lambda index: index.remove([3, 99]), "id 99 is not in the index, so nothing was removed"),
         (lambda index: SparseIndex(random_rows(1, 0), ["a"]).add(random_rows(1, 0)), "are strings; give `ids`"),
     ],
@@ -223,6 +227,14 @@ def test_rows_that_do_not_fit_together_never_reach_scipy(ptr, column, value, mes
     for call in (SparseIndex().add, SparseIndex(random_rows(3, 0)).search):
         with pytest.raises(InputError, match=message):
             call(rows)
+
+
+@pytest.mark.parametrize("kinds", [(torch.long, torch.long), (torch.long, torch.bool), (torch.float, torch.float)])
+def test_rows_of_dtypes_that_no_file_of_an_index_may_hold_are_refused(kinds):
+    rows = random_rows(3, 0)
+    rows = replace(rows, column=rows.column.to(kinds[0]), value=rows.value.to(kinds[1]))
+    with pytest.raises(InputError, match="columns must be int64, and values float16, float32 or float64, got"):
+        SparseIndex(rows)
 
 
 def with_(position, value):

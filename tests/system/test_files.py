@@ -59,9 +59,9 @@ def npz(save=np.savez, **arrays):
     return file.getvalue()
 
 
-def member(name, content):
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as archive:
+def member(name, content, file=None):
+    file = file or io.BytesIO()
+    with zipfile.ZipFile(file, "a") as archive:
         archive.writestr(name, content)
     return file.getvalue()
 
@@ -78,6 +78,7 @@ HOSTILE = {
     "objects": (npz(h=np.array([{}], object)), "allow_pickle=False"),
     "large-header": (member("h.npy", header("<f8", (10**12,)) + bytes(8)), "f.npz cannot be read"),
     "no-array": (member("h.npy", b"text"), "does not hold arrays"),
+    "twice": (member("h.npy", header("<f8", (1,)) + bytes(8), io.BytesIO(npz(h=np.ones(1)))), "two arrays of the same"),
     "encrypted": (npz(h=np.ones(2)).replace(b"PK\1\2-\3-\0\0\0", b"PK\1\2-\3-\0\1\0"), "cannot be read"),
 }
 
