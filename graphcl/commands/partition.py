@@ -11,7 +11,7 @@ from graphcl.commands.embed import Block, Embed, Opened, arrow_table, joined, op
 from graphcl.commands.shards import opened_once
 from graphcl.datasets.invalid import NoGraphLeftError, kept_rows
 from graphcl.datasets.molecules.columns import find
-from graphcl.errors import InputError, one_line, reason
+from graphcl.errors import InputError, InputTypeError, one_line, reason
 from graphcl.evaluate.metrics import task_names
 from graphcl.system.optional import optional
 
@@ -87,7 +87,7 @@ def _numbered(rows: Any, opened: Opened) -> pyarrow.Table:
     numbers, n = np.asarray(rows).ravel(), len(opened.dataset)
     if not numbers.size:
         return arrow_table(joined(list(opened.blocks(range(1))))).slice(0, 0)
-    valid = numbers.dtype.kind in "iuf" and not (np.diff(numbers) != 1).any()
+    valid = numbers.dtype.kind in "iuf" and not (np.diff(numbers.astype(float)) != 1).any()
     if not valid or numbers[0] not in range(n) or numbers[-1] >= n:
         raise InputError(f"`rows` must be consecutive numbers of the {n} graphs, got {numbers[:8]}.")
     return arrow_table(joined(list(opened.blocks(range(int(numbers[0]), int(numbers[-1]) + 1)))))
@@ -118,7 +118,7 @@ def _table(rows: Any) -> pyarrow.Table:
 
     if isinstance(rows, pyarrow.RecordBatch):
         rows = pyarrow.Table.from_batches([rows])
-    elif isinstance(rows, dict) or hasattr(rows, "iloc"):  # a frame of pandas
+    elif isinstance(rows, dict) or (hasattr(rows, "iloc") and hasattr(rows, "columns")):  # a frame of pandas
         names, columns = [str(name) for name in rows], [_column(str(name), rows[name]) for name in rows]
         if len(lengths := {len(each) for each in columns}) > 1:
             raise InputError(f"the columns of `rows` must have one length, got {sorted(lengths)}.")
@@ -136,6 +136,8 @@ def _column(name: str, values: Any) -> Any:
     """Return a column of a frame or a dict as an Arrow array."""
     import pyarrow
 
+    if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
+        raise InputTypeError(f"column `{one_line(name)}` must be an array or a list, got {one_line(repr(values), 60)}.")
     try:
         if getattr(values, "ndim", 0) == 1 and values.dtype != object:
             return pyarrow.array(values, from_pandas=True)
@@ -179,10 +181,12 @@ def _source(table: pyarrow.Table) -> Any:
                 raise InputError(f"`{key}` of row {number} is the text {one_line(repr(row[key]), 60)}; give numbers.")
         try:
             values = {key: value if isinstance(value, str) else torch.tensor(value) for key, value in row.items()}
-            edges = torch.tensor(row["edge_index"] or [[], []], dtype=torch.long)
+            edges = torch.tensor(row["edge_index"] or [[], []], dtype=torch.double)
+            if bool((edges != edges.round()).any()):  # also of NaN
+                raise ValueError("`edge_index` must be whole numbers")
         except (RuntimeError, TypeError, ValueError) as error:  # lists of different lengths, or missing numbers
             raise InputError(f"row {number} is not a graph: {reason(error)}.") from None
         if edges.dim() != 2 or len(edges) != 2:
             raise InputError(f"`edge_index` of row {number} must be [2, E], as in PyG, got {list(edges.shape)}.")
-        graphs.append(Data(**{**values, "edge_index": edges}))
+        graphs.append(Data(**{**values, "edge_index": edges.long()}))
     return graphs
