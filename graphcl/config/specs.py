@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 
 from graphcl.arguments import must_be, nearest
-from graphcl.errors import InputError
+from graphcl.errors import InputError, one_line
 from graphcl.registry import Registry, augmentations
 
 
@@ -35,7 +35,7 @@ def choices(registry: Registry) -> list[str]:
 def spec_problems(spec: Any, registry: Registry, prefix: str) -> list[str]:
     """Return a line for each problem of a specification such as `{name: adnce, mu: 0.7}` of the setting `prefix`."""
     if not isinstance(spec, dict) or not isinstance(spec.get("name"), str):
-        return [f"`{prefix}` must be a name or a mapping with a `name`, got {spec!r}."]
+        return [f"`{prefix}` must be a name or a mapping with a `name`, got {one_line(repr(spec), 60)}."]
     arguments = {key: value for key, value in spec.items() if key != "name"}
     if spec["name"] not in registry:
         unknown = f"`{prefix}`: unknown {registry.kind} {spec['name']!r}"

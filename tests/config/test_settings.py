@@ -58,6 +58,8 @@ def test_messages():
     for values, line in [
         ({None: 1}, "`None` is not a known key: keys are strings."),
         ({"loss": {"mu": 1}}, "`loss` must be a name or a mapping with a `name`"),
+        ({"encoder": {"hidden_channels": 8}}, "`encoder` must be a name or a mapping with a `name`, got {'hidden"),
+        ({"encoder": {}}, "`encoder` must be a name or a mapping with a `name`, got {}."),
         ({"loss": {1: 1}}, "`loss.1.[key]` must be a string, got 1."),
         ({"loss": {"name": "dcl", "reduction": "none"}}, "`loss.reduction` must be 'mean' for training"),
         ({"encoder.readout": "max"}, "`encoder` must be a name or a mapping with a `name`, got {'readout': 'max'}."),
