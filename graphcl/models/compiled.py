@@ -127,8 +127,9 @@ class _FusedSums(torch.autograd.Function):
             raise _CrossingEdgeError
         if training:
             for norm, mean, var in zip(norms, means, variances * (n / (n - 1)), strict=True):
-                norm.running_mean.lerp_(mean, norm.momentum)
-                norm.running_var.lerp_(var, norm.momentum)
+                # as torch's own BatchNorm, without a new version: it keeps them for a gradient that does not read them
+                norm.running_mean.data.lerp_(mean, norm.momentum)
+                norm.running_var.data.lerp_(var, norm.momentum)
                 if norm.num_batches_tracked is not None:
                     norm.num_batches_tracked.add_(1)
         ctx.save_for_backward(*inputs, graphs.ids, moments, *kept, *weights)

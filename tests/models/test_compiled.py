@@ -94,6 +94,18 @@ def test_it_is_the_modules(sizes, width, hidden, layers):
         assert_as_exact_as_the_modules(encoder, batch, training, encoder.readout)
 
 
+def test_two_passes_of_which_one_uses_the_modules_have_a_gradient():
+    """The modules keep the running statistics for the gradient, and the compiled layers update them after that."""
+    batch, encoder = make_batch([4, 4]), make_encoder()
+    weight = torch.ones(batch.num_edges)
+    first = encoder(batch.x, batch.edge_index, batch.batch, edge_weight=weight)
+    second = encoder(batch.x, batch.edge_index, batch.batch)
+    (first * second).sum().backward()
+    mean = encoder.norms[0].running_mean.clone()
+    encoder(batch.x, batch.edge_index, batch.batch)
+    assert not torch.equal(mean, encoder.norms[0].running_mean)
+
+
 def test_batches_without_edges_and_with_a_crossing_edge():
     """A row of an empty `[2, 0]` tensor has a storage offset beyond the end of its storage.
 
