@@ -12,6 +12,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import json
 import pkgutil
 import re
 import sys
@@ -80,7 +81,15 @@ class Registry(Mapping[str, Callable[..., Any]]):
             is_class = inspect.isclass(target)
             inherited = is_class and target.__init__ is not object.__init__
             function = target.__init__ if inherited else target
-            arguments = self._arguments[name] = Arguments(function)
+            arguments = Arguments(function)
+            for key, value in arguments.defaults.items():
+                try:
+                    json.dumps(value)
+                except (TypeError, ValueError):
+                    rule = "must be a number, a text or a list of them, to be saved in settings"
+                    shown = one_line(repr(value), 60)
+                    raise InputError(f"{self.kind} `{name}`: the default of `{key}` {rule}, got {shown}.") from None
+            self._arguments[name] = arguments
             if not is_class:
                 target = arguments.guard(target)
             elif function is not target:

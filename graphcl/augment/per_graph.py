@@ -30,8 +30,8 @@ class PerGraph(Augmentation):
 
     Raises:
         InputTypeError: `transform` cannot be called, or is a class. When called: it does not return a `Data`.
-        InputError: when called: the transform fails, leaves a graph without nodes, or makes graphs with different
-            attributes.
+        InputError: when called: the transform fails, leaves a graph without nodes or without `edge_index`, changes the
+            dtype of `x`, or makes graphs with different attributes.
 
     Example:
         >>> from torch_geometric.transforms import RandomJitter
@@ -85,6 +85,12 @@ class PerGraph(Augmentation):
             raise InputTypeError(f"the transform {self._name} must return a Data, got {type(found).__name__}.")
         if not found.num_nodes:
             raise InputError(f"the transform {self._name} leaves graph {number} of a batch without nodes.")
+        if "edge_index" in graph and "edge_index" not in found:
+            raise InputError(f"the transform {self._name} removes `edge_index`, which encoders need; use another one.")
+        x, new = graph.get("x"), found.get("x")
+        if isinstance(x, Tensor) and isinstance(new, Tensor) and new.dtype != x.dtype:
+            line = f"the transform {self._name} changes the dtype of `x` from {x.dtype} to {new.dtype}"
+            raise InputError(f"{line}; convert it back within a function.".replace("torch.", ""))
         return found
 
     def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:

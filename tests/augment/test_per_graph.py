@@ -45,6 +45,11 @@ def noisy(graph):
     return graph
 
 
+def double(graph):
+    graph.x = graph.x.double()
+    return graph
+
+
 def test_each_graph_is_transformed_by_itself():
     whole = batch()
     transform = T.Compose([T.AddSelfLoops(attr="edge_attr"), T.Constant(), T.LocalDegreeProfile()])
@@ -91,6 +96,8 @@ def test_training():
         (lambda graph: Batch.from_data_list([graph]), "must return a Data, got DataBatch."),
         (lambda graph: Data(num_nodes=0), "leaves graph 0 of a batch without nodes."),
         (lambda graph: graph.update({"a": torch.rand(3)} if graph.y else {}), "cannot be batched ("),
+        (T.ToDense(), "the transform ToDense() removes `edge_index`, which encoders need"),
+        (double, "the transform double changes the dtype of `x` from float32 to float64"),
     ],
 )
 def test_a_transform_that_does_not_fit_gets_a_line(transform, says):
