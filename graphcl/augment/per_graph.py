@@ -76,6 +76,7 @@ class PerGraph(Augmentation):
         return view
 
     def _transformed(self, graph: Data, number: int) -> Data:
+        edges, x = "edge_index" in graph, graph.get("x")  # before, as transforms may change the graph in place
         try:
             found = self.transform(graph)
         except Exception as error:
@@ -85,9 +86,9 @@ class PerGraph(Augmentation):
             raise InputTypeError(f"the transform {self._name} must return a Data, got {type(found).__name__}.")
         if not found.num_nodes:
             raise InputError(f"the transform {self._name} leaves graph {number} of a batch without nodes.")
-        if "edge_index" in graph and "edge_index" not in found:
+        if edges and "edge_index" not in found:
             raise InputError(f"the transform {self._name} removes `edge_index`, which encoders need; use another one.")
-        x, new = graph.get("x"), found.get("x")
+        new = found.get("x")
         if isinstance(x, Tensor) and isinstance(new, Tensor) and new.dtype != x.dtype:
             line = f"the transform {self._name} changes the dtype of `x` from {x.dtype} to {new.dtype}"
             raise InputError(f"{line}; convert it back within a function.".replace("torch.", ""))
