@@ -84,7 +84,7 @@ def embed(settings: Embed) -> str:
         raise InputError(f"`out` must end in .npz, .parquet or .csv, got {settings.out!r}; {shards}.")
     if settings.many:
         raise InputError(f"`workers` and `executor` write shards; give `out` no suffix, got {settings.out!r}.")
-    out = new_file(settings.out, settings.force)
+    out = new_file(settings.out, settings.force, settings.dataset)
     if suffix == ".parquet":
         optional("pyarrow", ".parquet files, unlike .npz, need pyarrow", "parquet")
     with claimed(out):
@@ -93,7 +93,7 @@ def embed(settings: Embed) -> str:
         remove_partial(names.parent, names.name)
         # a killed process may have written the same list
         if dataset.invalid and not (names.is_file() and names.read_bytes() == invalid_csv(dataset.invalid).encode()):
-            new_file(names, settings.force)
+            new_file(names, settings.force, settings.dataset)
         blocks, writers = opened.blocks(), SPARSE_WRITERS if opened.model.sparse else WRITERS
         if suffix not in writers:
             raise InputError(f"`out` must end in .npz or .parquet for sparse rows, got {settings.out!r}.")

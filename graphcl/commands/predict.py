@@ -54,7 +54,8 @@ def predict(settings: Predict) -> str:
     suffix = Path(out).suffix
     if suffix not in (".csv", ".parquet"):
         raise InputError(f"`out` must end in .csv or .parquet, got {out!r}.")
-    file = new_file(out, settings.force)
+    file = new_file(out, settings.force, settings.dataset)
+    names = new_file(file.with_name(f"{file.name}.invalid.csv"), settings.force, settings.dataset)
     if suffix == ".parquet":
         optional("pyarrow", ".parquet files, unlike .csv, need pyarrow", "parquet")
     import torch
@@ -66,7 +67,7 @@ def predict(settings: Predict) -> str:
         include={*TABLE, "eval", "seed", "device", "data_root", "mirror"} - {*UNUSED}
     )
     found = predictions(settings.run, settings.dataset, **options)
-    names = new_file(file.with_name(f"{file.name}.invalid.csv"), settings.force) if found.dataset.invalid else file
+    names.unlink(missing_ok=True)  # the list of another data set
     columns = {name: _plain(each) for name, each in found.columns.items()}
     write_whole(file, lambda opened: WRITERS[suffix](opened, iter([columns]), found.dataset.num_rows, 0))
     rows = f"{found.dataset.num_rows} predictions of {found.text}"

@@ -38,7 +38,7 @@ class Predictions:
     """Predictions for a data set.
 
     Attributes:
-        columns: `id` and the columns of `target_columns` for each target.
+        columns: `id` and the columns of `with_target` for each target.
         dataset: the graphs.
         text: what predicted, and how well it did in the run.
     """
@@ -68,7 +68,8 @@ def predict(
     Returns:
         A column for each target, named as in the table of the run, else `y`, or `y0`, `y1`, ...: numbers or names of
         classes. Classes have columns `TARGET_p_CLASS` of probabilities; of two classes, only the second one. The SVM
-        has none. Invalid molecules are left out; `id` names the others.
+        has none. A target `id`, `seed` or `eval` gets `_` at its end. Invalid molecules are left out; `id` names the
+        others.
 
     Raises:
         InputError: the folder holds no head, or see `load_dataset`.
@@ -117,7 +118,7 @@ def predictions(
     h, columns = rows.double().numpy(), {"id": dataset.ids}
     with _damaged(folder):
         for task, head in zip(tasks, heads, strict=True):
-            columns |= target_columns(task, head.outputs(h), head.classes, names, head.certain)
+            columns = with_target(columns, task, head.outputs(h), head.classes, names, head.certain)
     listed = one_line(", ".join(tasks[:5]), 200) + ", ..." * (len(tasks) > 5)
     return Predictions(columns, dataset, f"{listed} by {text}")
 
@@ -133,23 +134,33 @@ def _damaged(folder: Path) -> Iterator[None]:
         raise InputError(f"{folder} is damaged, its files do not fit together: {reason(error)}.") from None
 
 
-def target_columns(
-    task: str, outputs: np.ndarray, classes: np.ndarray, names: np.ndarray | None, certain: bool = False
-) -> dict[str, np.ndarray]:
-    """Return the columns of a target: `TASK`, numbers or classes, and `TASK_p_CLASS`, unless they are `certain`.
+def with_target(
+    columns: Mapping[str, np.ndarray], task: str, outputs: np.ndarray, classes: np.ndarray, names: np.ndarray | None,
+    certain: bool = False, measured: np.ndarray | None = None,
+) -> dict[str, np.ndarray]:  # fmt: skip
+    """Return `columns` and those of a target: `TASK`, numbers or classes, and `TASK_p_CLASS` unless they are `certain`.
+
+    With the values `measured`, these are `TASK`, and the predicted ones `TASK_predicted`. The target gets `_` at its
+    end if one of these names is taken, or is `id`, `seed` or `eval`.
 
     Args:
+        columns: columns so far.
         task: name of the target.
         outputs: numbers `[n]`, or a probability for each class `[n, C]`.
         classes: numbers of the classes `[C]`; empty for numbers.
         names: class values that the numbers 0, 1, ... stand for; None: the numbers themselves.
         certain: whether outputs are no probabilities.
+        measured: values of the target `[n]`.
     """
-    if not len(classes):
-        return {task: outputs}
-    values = classes if names is None else names[classes]
+    values = classes if names is None else names[classes] if len(classes) else classes
     shown = [] if certain else [1] if len(values) == 2 else range(len(values))
-    return {task: values[outputs.argmax(1)]} | {f"{task}_p_{values[i]}": outputs[:, i] for i in shown}
+    predicted = values[outputs.argmax(1)] if len(classes) else outputs
+    while True:
+        new = {task: predicted} if measured is None else {task: measured, f"{task}_predicted": predicted}
+        new |= {f"{task}_p_{values[i]}": outputs[:, i] for i in shown}
+        if not new.keys() & {*columns, "id", "seed", "eval"}:
+            return {**columns, **new}
+        task += "_"
 
 
 def label_arrays(dataset: GraphDataset) -> dict[str, np.ndarray]:

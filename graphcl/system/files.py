@@ -143,9 +143,14 @@ def refuse_links(folder: Path, *names: str) -> None:
         raise InputError(f"{folder / found[0]} is a link, and nothing is written through it; remove it.")
 
 
-def new_file(path: str | os.PathLike[str], force: bool | None = None) -> Path:
-    """Return `path` if a file can be created there, else raise InputError; `force` is None without `--force`."""
+def new_file(path: str | os.PathLike[str], force: bool | None = None, source: str = "") -> Path:
+    """Return `path` if a file can be created there, else raise InputError.
+
+    `force` is None without `--force`; even with it, the file `source` of a data set is never replaced.
+    """
     file = Path(path).expanduser()
+    if file.is_file() and (data := Path(source).expanduser()).is_file() and file.samefile(data):
+        raise InputError(f"`out` {path} is the data set; give another file.")
     if os.path.lexists(file) and not (force and file.is_file()):
         if force is not None and file.is_file():
             raise InputError(f"{file} exists already; pass --force to replace it, or another file with --out.")

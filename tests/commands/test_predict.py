@@ -94,8 +94,9 @@ def test_names_of_classes_and_ids_are_columns(run, name):
 def test_the_only_target_of_a_table_names_the_column(run):
     folder, _, _ = run
     file = folder / "result.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"config": {"target": ["shape"]}}))
-    assert [*predict(folder, small_graphs(4))] == ["id", "shape"]
+    for name, column in (("shape", "shape"), ("id", "id_")):
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"config": {"target": [name]}}))
+        assert [*predict(folder, small_graphs(4))] == ["id", column]
 
 
 def test_a_seed_has_its_own_encoder_and_rows(run):
@@ -162,6 +163,10 @@ def test_the_command_writes_a_table(run, tmp_path, capsys, monkeypatch, saved_gr
     ):
         assert main([*words, *more]) == 2
         assert line in capsys.readouterr().err
+    table = ["--dataset", "own.predicted.csv", "--out", "./own.predicted.csv", "--force"]
+    for command in (["predict", str(folder)], ["embed", str(folder)]):
+        assert main([*command, *table]) == 2
+        assert "`out` ./own.predicted.csv is the data set; give another file" in capsys.readouterr().err
     pytest.importorskip("pyarrow")
     assert main([*words, "--out", "p.parquet", "--eval", "knn"]) == 0
     from pyarrow.parquet import read_table

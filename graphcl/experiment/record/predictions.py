@@ -12,7 +12,7 @@ import numpy as np
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.evaluate.metrics import task_names
 from graphcl.evaluate.scores import NUMBERS
-from graphcl.experiment.predict import target_columns
+from graphcl.experiment.predict import with_target
 from graphcl.system.files import MAX_METRICS, read_text, write_text
 
 FILE = "predictions.csv"
@@ -26,7 +26,7 @@ def write_predictions(
     """Add the predictions of a seed to `predictions.csv`; rows of seeds that are not `finished` are replaced.
 
     The columns are `seed`, `eval`, `id` and, of each target, `TARGET` (the measured value, empty where it is missing),
-    `TARGET_predicted` and, of classes with a probability, `TARGET_p_CLASS`.
+    `TARGET_predicted` and, of classes with a probability, `TARGET_p_CLASS`, see `with_target`.
     """
     if not found:
         return
@@ -53,14 +53,13 @@ def _columns(dataset: GraphDataset, graphs: np.ndarray, predicted: np.ndarray) -
         task_names(benchmark.num_tasks, benchmark.tasks), dataset.y[graphs].numpy().T, predicted.T, strict=True
     ):
         measured = truth if names is None else np.array([None if np.isnan(y) else names[int(y)] for y in truth], object)
-        if benchmark.eval_metric in NUMBERS:
-            found = target_columns(task, values, np.empty(0), None)
-        elif benchmark.eval_metric == "acc":
+        outputs, numbers = values, np.empty(0, int)
+        if benchmark.eval_metric == "acc":
             numbers = np.unique(values.astype(int))
-            found = target_columns(task, values[:, None] == numbers, numbers, names, certain=True)
-        else:
-            found = target_columns(task, np.stack([1 - values, values], axis=1), np.arange(2), names)
-        columns |= {task: measured, f"{task}_predicted": found.pop(task), **found}
+            outputs = values[:, None] == numbers
+        elif benchmark.eval_metric not in NUMBERS:
+            outputs, numbers = np.stack([1 - values, values], axis=1), np.arange(2)
+        columns = with_target(columns, task, outputs, numbers, names, benchmark.eval_metric == "acc", measured)
     return columns
 
 

@@ -58,3 +58,21 @@ def test_resuming_keeps_the_rows_of_finished_seeds_only(tmp_path):
     for seed, finished in ((0, ()), (1, (0,)), (1, (0,))):
         write_predictions(tmp_path, seed, {"ogb": (test, np.full((6, 1), float(seed)))}, dataset, finished)
     assert [(row["seed"], row["logS_predicted"]) for row in rows_of(tmp_path)] == [("0", "0")] * 6 + [("1", "1")] * 6
+
+
+def test_no_target_takes_the_name_of_another_column(tmp_path):
+    """Targets such as `id`, or `y` beside `y_predicted`, get `_`, so that ids and predictions stay."""
+    from graphcl import load_dataset
+
+    names = ["id", "eval", "y", "y_predicted"]
+    table = TABLE.assign(name=TABLE.index + 100, **{name: TABLE["logS"] + k for k, name in enumerate(names)})
+    dataset = load_dataset(table, target=names, id="name", split="random")
+    test = dataset.split["test"].numpy()
+    write_predictions(tmp_path, 5, {"ogb": (test, np.tile([10.0, 20.0, 30.0, 40.0], (6, 1)))}, dataset)
+    row = rows_of(tmp_path)[0]
+    assert [*row] == [
+        "seed", "eval", "id", "id_", "id__predicted", "eval_", "eval__predicted", "y", "y_predicted",
+        "y_predicted_", "y_predicted__predicted",
+    ]  # fmt: skip
+    assert (row["seed"], row["eval"], row["id"]) == ("5", "ogb", str(test[0] + 100))
+    assert (row["id__predicted"], row["y_predicted"], row["y_predicted__predicted"]) == ("10", "30", "40")
