@@ -11,17 +11,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from graphcl.evaluate.folds import is_constant, unit_rows, worker_count
+from graphcl.evaluate.folds import is_constant, worker_count
 from graphcl.evaluate.graphs import knn, logreg, ogb, svm
 from graphcl.evaluate.scores import NUMBERS
 
-Outputs = Callable[[np.ndarray], np.ndarray]
-"""Function from rows `[n, D]` to numbers `[n]`, or to a probability or a vote for each class, `[n, C]`."""
+HEADS = ("svm", "logreg", "knn", "ogb", "ogb_forest")
+"""Evaluators with a head."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +28,12 @@ class Head:
     """A fitted head of one target.
 
     Attributes:
-        outputs: function from rows to numbers, or to probabilities or votes of `classes`.
+        outputs: function from rows `[n, D]` to numbers `[n]`, or to a probability or a vote for each class `[n, C]`.
         classes: class numbers that the outputs stand for, `[C]`; empty for numbers.
         certain: whether the outputs are the predicted class only, without a probability.
     """
 
-    outputs: Outputs
+    outputs: Callable[[np.ndarray], np.ndarray]
     classes: np.ndarray
     certain: bool = False
 
@@ -46,7 +45,7 @@ def most_chosen(chosen: Sequence[float]) -> float:
 
 
 def fit_head(name: str, h: np.ndarray, y: np.ndarray, chosen: float, metric: str, seed: int, scale: bool) -> Head:
-    """Return the head of the evaluator `name`, a key of `HEADS`, for one target.
+    """Return the head of the evaluator `name` of `HEADS`, for one target.
 
     Args:
         name: name of the evaluator.
@@ -57,78 +56,45 @@ def fit_head(name: str, h: np.ndarray, y: np.ndarray, chosen: float, metric: str
         seed: seed of the run.
         scale: whether the SVM standardises columns.
     """
-    known = ~np.isnan(y)
-    labels = y[known] if metric in NUMBERS else y[known].astype(int)
-    values = np.unique(labels)
-    if len(values) < 2 or is_constant(h):  # nothing to learn, so the mean, or the frequencies of the classes
-        if metric in NUMBERS:
-            mean = float(labels.mean()) if len(labels) else 0.0
-            return Head(lambda rows: np.full(len(rows), mean), np.empty(0))
-        values = values if len(values) else np.zeros(1, int)
-        frequency = np.bincount(np.searchsorted(values, labels), minlength=len(values)) / max(1, len(labels))
-        return Head(lambda rows: np.tile(frequency, (len(rows), 1)), values)
-    outputs = HEADS[name](h, known, labels, chosen, metric, seed, scale)
-    if name == "svm":
-        return Head(lambda rows: (outputs(rows)[:, None] == values).astype(float), values, certain=True)
-    return Head(outputs, np.empty(0) if metric in NUMBERS else values)
+    from sklearn.dummy import DummyClassifier, DummyRegressor
+
+    known, numbers = ~np.isnan(y), metric in NUMBERS
+    rows, labels = (h[known], y[known]) if known.any() else (h[:1], np.zeros(1))
+    labels = labels if numbers else labels.astype(int)
+    constant = len(np.unique(labels)) < 2 or is_constant(h)
+    change: Callable[[np.ndarray], np.ndarray] = lambda z: z  # noqa: E731
+    if constant:  # nothing to learn, so the mean, or the frequencies of the classes
+        model: Any = (DummyRegressor() if numbers else DummyClassifier()).fit(rows, labels)
+    elif name == "ogb":  # standardised over all training rows, also those without this target
+        change = ogb.scaler(h)
+        model = ogb.linear_models(change(rows), labels, [chosen], metric)[0]
+    elif name == "ogb_forest":
+        change = ogb.coder(h)
+        model = ogb.forests(seed, ogb.TREES, worker_count(None), change(rows), labels, [chosen], metric)[0]
+    else:
+        order = np.random.default_rng(seed).permutation(len(rows)) if name == "knn" else slice(None)  # of equal cosines
+        model = _classifier(name, labels, h.shape[1], chosen, scale).fit(rows[order], labels[order])
+    if numbers:
+        return Head(lambda z: model.predict(change(z)), np.empty(0))
+    if name == "svm" and not constant:
+        return Head(lambda z: np.equal.outer(model.predict(z), model.classes_).astype(float), model.classes_, True)
+    return Head(lambda z: model.predict_proba(change(z)), model.classes_)
 
 
-def _svm(
-    h: np.ndarray, known: np.ndarray, labels: np.ndarray, c: float, metric: str, seed: int, scale: bool
-) -> Outputs:
+def _classifier(name: str, labels: np.ndarray, columns: int, chosen: float, scale: bool) -> Any:
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.neighbors import KNeighborsClassifier
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
     from sklearn.svm import SVC
 
-    machine = SVC(C=c, tol=svm.TOLERANCE, max_iter=svm.STEPS, random_state=0)
-    fitted: Outputs = make_pipeline(StandardScaler() if scale else "passthrough", machine).fit(h[known], labels).predict
-    return fitted
-
-
-def _logreg(
-    h: np.ndarray, known: np.ndarray, labels: np.ndarray, c: float, metric: str, seed: int, scale: bool
-) -> Outputs:
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    solver = "newton-cholesky" if logreg.use_newton(np.unique(labels, return_inverse=True)[1], h.shape[1]) else "lbfgs"
-    model = LogisticRegression(C=c, solver=solver, tol=logreg.TOLERANCE, max_iter=10000)
-    fitted: Outputs = make_pipeline(StandardScaler(), model).fit(h[known], labels).predict_proba
-    return fitted
-
-
-def _knn(
-    h: np.ndarray, known: np.ndarray, labels: np.ndarray, k: float, metric: str, seed: int, scale: bool
-) -> Outputs:
-    order = np.random.default_rng(seed).permutation(len(labels))  # of equal cosines
-    train, mine = unit_rows(h[known])[order], labels[order][:, None] == np.unique(labels)
-
-    def votes(rows: np.ndarray) -> np.ndarray:
-        similarity = unit_rows(rows) @ train.T
-        near = (-similarity).argsort(axis=1, kind="stable")[:, : int(k)]
-        weight = np.exp(np.take_along_axis(similarity, near, 1) / knn.TEMPERATURE)
-        found: np.ndarray = (mine[near] * weight[..., None]).sum(1)
-        return found / found.sum(1, keepdims=True)
-
-    return lambda rows: np.concatenate([votes(part) for part in np.array_split(rows, -(-len(rows) // 1024))])
-
-
-def _of_split(
-    forest: bool, h: np.ndarray, known: np.ndarray, labels: np.ndarray, chosen: float, metric: str, seed: int, _: bool
-) -> Outputs:
-    change = ogb.coder(h) if forest else ogb.scaler(h)
-    fit = partial(ogb.forests, seed, ogb.TREES, worker_count(None)) if forest else ogb.linear_models
-    model: Any = fit(change(h)[known], labels, [chosen], metric)[0]
-    predict = model.predict if metric in NUMBERS else model.predict_proba
-    return lambda rows: predict(change(rows))
-
-
-HEADS: dict[str, Callable[..., Outputs]] = {
-    "svm": _svm,
-    "logreg": _logreg,
-    "knn": _knn,
-    "ogb": partial(_of_split, False),
-    "ogb_forest": partial(_of_split, True),
-}
-"""Evaluator -> function that fits its head to the rows `known [n]` of `h [n, D]` with these `labels`."""
+    if name == "knn":
+        vote: Any = lambda distance: np.exp(-distance / knn.TEMPERATURE)  # noqa: E731
+        return KNeighborsClassifier(min(int(chosen), len(labels)), metric="cosine", algorithm="brute", weights=vote)
+    if name == "svm":
+        model: Any = SVC(C=chosen, tol=svm.TOLERANCE, max_iter=svm.STEPS, random_state=0)
+    else:
+        newton = logreg.use_newton(np.unique(labels, return_inverse=True)[1], columns)
+        solver = "newton-cholesky" if newton else "lbfgs"
+        model = LogisticRegression(C=chosen, solver=solver, tol=logreg.TOLERANCE, max_iter=10000)
+    return make_pipeline(StandardScaler() if scale or name == "logreg" else "passthrough", model)
