@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from graphcl.arguments import Seed
-from graphcl.cli.command_line import Command, flag
+from graphcl.cli.command_line import Command
 from graphcl.commands.embed import WRITERS
 from graphcl.commands.options import Force
 from graphcl.config.settings import TABLE, DatasetName, Hardware, Imports, Place
@@ -18,9 +18,6 @@ from graphcl.datasets.settings import Table
 from graphcl.errors import InputError
 from graphcl.system.files import new_file, write_whole
 from graphcl.system.optional import optional
-
-UNUSED = ("target", "group")
-"""Columns of a table that predictions do not read."""
 
 
 class Predict(Hardware, Place, Table, Imports):
@@ -48,8 +45,6 @@ def predict(settings: Predict) -> str:
     Raises:
         InputError: the file exists or cannot be written, or the run or the graphs cannot be used.
     """
-    if given := [name for name in UNUSED if getattr(settings, name)]:
-        raise InputError(f"`{flag(given[0])}` is not read, as the targets are those of the run; leave it out.")
     out = settings.out or f"{Path(settings.dataset).name.partition('.')[0]}.predicted.csv"
     suffix = Path(out).suffix
     if suffix not in (".csv", ".parquet"):
@@ -63,9 +58,7 @@ def predict(settings: Predict) -> str:
     from graphcl.experiment.predict import predictions
 
     torch.set_num_threads(settings.threads)
-    options: dict[str, Any] = settings.model_dump(
-        include={*TABLE, "eval", "seed", "device", "data_root", "mirror"} - {*UNUSED}
-    )
+    options: dict[str, Any] = settings.model_dump(include={*TABLE, "eval", "seed", "device", "data_root", "mirror"})
     found = predictions(settings.run, settings.dataset, **options)
     names.unlink(missing_ok=True)  # the list of another data set
     columns = {name: _plain(each) for name, each in found.columns.items()}

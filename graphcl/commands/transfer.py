@@ -143,7 +143,7 @@ def _transfer(settings: Transfer, place: Unfinished) -> dict[str, Any]:
     print(f"loading {settings.dataset} ...", flush=True)
     table = settings.model_dump(include=TABLE)
     dataset = load_for(description, settings.dataset, settings.data_root, settings.mirror, **table)
-    config = _usable_config(config, settings, dataset)
+    config = _usable_config(config, settings, dataset, description)
     kept = settings.model_dump(exclude=set().union(*MODE_SETTINGS.values()) - set(MODE_SETTINGS[settings.mode]))
     kept |= {"seeds": seeds, **({"eval": config.eval} if settings.mode == "probe" else {})}
     folder = place.start({**kept, "data": _data(settings, dataset)})
@@ -172,11 +172,11 @@ def _transfer(settings: Transfer, place: Unfinished) -> dict[str, Any]:
         write_text(folder / "result.json", json.dumps(result, indent=2))
 
     place.finish()
-    _print_end(settings.mode, result, several, folder)
+    _print_end(settings.mode, result, several, folder, not _is_sparse(description))
     return result
 
 
-def _print_end(mode: str, result: Mapping[str, Any], several: bool, folder: Path) -> None:
+def _print_end(mode: str, result: Mapping[str, Any], several: bool, folder: Path, dense: bool) -> None:
     """Print the table of scores, and what to do next."""
     from graphcl.report.summary import PLUS_MINUS, protocol_line, table_lines
 
@@ -184,7 +184,8 @@ def _print_end(mode: str, result: Mapping[str, Any], several: bool, folder: Path
     seeds = result["config"]["seeds"]
     many = f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}, {'an encoder each' if several else 'of one encoder'}"
     print("\n".join([*table_lines(result, LABELS[mode]), f"{how}; mean over {many}. {PLUS_MINUS}"]))
-    print(f"saved in {folder}/; {result['seconds']:.1f} s; graphcl predict {folder} --dataset NAME predicts new graphs")
+    advice = f"; graphcl predict {folder} --dataset NAME predicts new graphs" if dense else ""
+    print(f"saved in {folder}/; {result['seconds']:.1f} s{advice}")
     from graphcl.report.run_report import write_report  # matplotlib is loaded only here
 
     try:
@@ -236,7 +237,6 @@ def _few_labels(settings: Transfer, dataset: GraphDataset) -> dict[str, Any]:
 def _seeds(settings: Transfer, description: EncoderDescription, known: list[int]) -> list[int]:
     """Return the seeds, by default those of several encoders; InputError for unknown seeds and unsuitable encoders."""
     from graphcl.experiment.encoder_input import contrasts_nodes
-    from graphcl.registry import encoders
 
     several = len(known) > 1
     seeds = settings.seeds or (known if several else [0, 1, 2])
@@ -246,9 +246,8 @@ def _seeds(settings: Transfer, description: EncoderDescription, known: list[int]
     if contrasts_nodes(description.settings):
         what = "holds an encoder of nodes, which transfer cannot score"
         raise InputError(f"{settings.encoder} {what}; use graphcl embed.")
-    name = description.encoder.name
-    if settings.mode == "finetune" and name in encoders and encoders.facts(name).get("rows") == "sparse":
-        what = f"holds {name}, an encoder of sparse rows, which no layer can follow"
+    if settings.mode == "finetune" and _is_sparse(description):
+        what = f"holds {description.encoder.name}, an encoder of sparse rows, which no layer can follow"
         raise InputError(f"{settings.encoder} {what}; use --mode probe.")
     return seeds
 
@@ -306,13 +305,17 @@ def untrained_encoder(description: EncoderDescription, seed: int) -> nn.Module:
         return new_encoder(description)
 
 
-def _usable_config(config: Config, settings: Transfer, dataset: GraphDataset) -> Config:
+def _usable_config(
+    config: Config, settings: Transfer, dataset: GraphDataset, description: EncoderDescription
+) -> Config:
     """Return the settings of the evaluation; raise InputError for a data set that the mode cannot use."""
     from graphcl.evaluate.needs import usual
     from graphcl.experiment.finetune import check_labels
     from graphcl.experiment.parts import fold_splits
     from graphcl.experiment.scoring import with_usable_evaluation
 
+    if settings.target and not dataset.scored:
+        raise InputError(f"{dataset.name} has numbers as targets, but no parts to score them on; pass --split random.")
     if settings.mode == "finetune":
         check_labels(dataset if dataset.benchmark is not None else next(fold_splits(dataset, 0)))
         return config
@@ -320,7 +323,16 @@ def _usable_config(config: Config, settings: Transfer, dataset: GraphDataset) ->
         raise InputError(f"{dataset.name} has no class labels to score embeddings by; use graphcl embed.")
     if settings.eval is None:
         config = config.model_copy(update={"eval": [usual("labels" if dataset.benchmark is None else "targets")]})
+    if _is_sparse(description):
+        config = config.model_copy(update={"encoder": {"name": description.encoder.name}})
     return with_usable_evaluation(config, dataset)
+
+
+def _is_sparse(description: EncoderDescription) -> bool:
+    from graphcl.registry import encoders
+
+    name = description.encoder.name  # a plug-in may not be installed here
+    return name in encoders and encoders.facts(name).get("rows") == "sparse"
 
 
 def _probe(job: Job, encoder: nn.Module, seed: int, row: str) -> Scores:

@@ -54,7 +54,10 @@ def pick_device(name: str) -> torch.device:
     """Return the torch device called `name`; `auto` is CUDA if available. InputError if the device is not available."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    device = torch.device(name)
+    try:
+        device = torch.device(name)
+    except (RuntimeError, TypeError):
+        raise InputError(f"`device` must be auto, cpu or cuda, got {name!r}.") from None
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         count = torch.cuda.device_count()
         raise InputError(f"`device` is {name}, but torch sees {count} CUDA devices; pass --device cpu.")

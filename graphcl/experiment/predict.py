@@ -22,7 +22,7 @@ from graphcl.evaluate.scores import NUMBERS
 from graphcl.experiment.build import pick_device
 from graphcl.experiment.encoder_input import contrasts_nodes, load_for
 from graphcl.loaders.loader import make_loader
-from graphcl.models.saved import read_encoder
+from graphcl.models.saved import read_encoder, read_saved
 from graphcl.models.sparse import model_of
 from graphcl.system.arrays import read_arrays
 from graphcl.system.files import read_json
@@ -87,7 +87,9 @@ def predictions(
     device: str = "auto", **settings: Any,
 ) -> Predictions:  # fmt: skip
     """Return the `Predictions` of a run for new graphs; for the arguments, see `predict`."""
-    folder = Path(run).expanduser()
+    if unused := [name for name in ("target", "group", "split", "metric") if settings.get(name)]:
+        raise InputError(f"`{unused[0]}` is not read, as the targets are those of the run; leave it out.")
+    place, folder = pick_device(device), Path(run).expanduser()
     result = _result(folder)
     name = _evaluator(folder, result, eval)
     per_seed = result["scores"][name]["per_seed"]
@@ -96,11 +98,14 @@ def predictions(
         seed = scores[0].seed if seed is None else seed
         score = next((each for each in scores if each.seed == seed), None)
     if score is None:
-        raise InputError(f"{folder} holds no seed {seed}; it holds {', '.join(str(each.seed) for each in scores)}.")
-    encoder, description = read_encoder(folder, _encoder_seed(folder, seed))
+        raise InputError(f"{folder} holds no seed {seed!r}; it holds {', '.join(str(each.seed) for each in scores)}.")
+    only = len(read_saved(folder)[1]) == 1  # all seeds of a transfer may use it
+    encoder, description = read_encoder(folder, None if only else seed)
     if contrasts_nodes(description.settings):
         raise InputError(f"{folder} holds an encoder of nodes, and predictions are for whole graphs.")
     file = folder / (OUTPUTS if name == "finetune" else "embeddings.npz")
+    if not file.exists():
+        raise InputError(f"{folder} has no {file.name}, so it is incomplete or of an earlier version; run it again.")
     arrays = read_arrays(file)
     if "ptr" in arrays:
         raise InputError(f"{folder} holds sparse rows, for which no head is fitted; use graphcl embed.")
@@ -113,7 +118,6 @@ def predictions(
         targets = arrays["tasks"].tolist() if "tasks" in arrays else result["config"].get("target") or []
         tasks = task_names(len(heads), targets if len(targets) == len(heads) else ())
     dataset = load_for(description, source, **settings)
-    place = pick_device(device)
     rows, _ = embed(model_of(encoder.to(place), "graphs", projector="none"), make_loader(dataset, 1024, device=place))
     h, columns = rows.double().numpy(), {"id": dataset.ids}
     with _damaged(folder):
@@ -203,14 +207,6 @@ def _evaluator(folder: Path, result: Mapping[str, Any], wanted: str | None) -> s
     return wanted or usable[0]
 
 
-def _encoder_seed(folder: Path, seed: int) -> int | None:
-    """Return the seed of the encoder: `seed`, or None if all seeds of a transfer use the only one."""
-    from graphcl.models.saved import read_saved
-
-    _, weights = read_saved(folder)
-    return seed if seed in weights or len(weights) > 1 else None
-
-
 def _fitted(name: str, arrays: Mapping[str, np.ndarray], score: FoldScores, scale: bool) -> tuple[list[Head], str]:
     """Return the heads of a frozen embedding, fitted again from the rows and labels of the run, and a text on them."""
     on_folds, seeds = score.metric == "accuracy", arrays["seeds"].tolist()
@@ -221,47 +217,40 @@ def _fitted(name: str, arrays: Mapping[str, np.ndarray], score: FoldScores, scal
     if not np.isfinite(h).all() or np.isinf(y).any():
         raise ValueError("`h` or `y` is not finite")
     heads = [fit_head(name, h[rows], column, chosen, score.metric, score.seed, scale) for column in y.T]
-    setting = f"{name} (chosen: {chosen:g})"
-    if on_folds:
-        return heads, f"{setting}, fitted on all {len(rows)} labelled graphs; {_estimate(score)}"
-    return heads, f"{setting}, fitted on the {len(rows)} training graphs of the split; {_test(score)}"
+    fitted = f"all {len(rows)} labelled" if on_folds else f"the {len(rows)} training"
+    how = f"{name} (chosen: {chosen:g}), fitted on {fitted} graphs{'' if on_folds else ' of the split'}"
+    return heads, f"{how}; {_quality(score, on_folds)}"
 
 
 def _output_layer(
     name: str, arrays: Mapping[str, np.ndarray], score: FoldScores, scale: bool
 ) -> tuple[list[Head], str]:
     """Return the heads of a fine-tuned model, which are columns of its output layer, and a text on them."""
+    from scipy.special import expit, softmax
+
     place = arrays["seeds"].tolist().index(score.seed)
     weight, bias = (arrays[key][place].astype(np.float64) for key in ("weight", "bias"))
     if not (np.isfinite(weight).all() and np.isfinite(bias).all()) or bias.shape != weight.shape[:1]:
         raise ValueError("`weight` and `bias` are not finite, or do not fit")
+    numbers, one_of = score.metric in NUMBERS, score.metric == "acc"
+
+    def outputs(task: int, h: np.ndarray) -> np.ndarray:
+        out: np.ndarray = h @ weight.T + bias
+        if one_of:
+            return np.asarray(softmax(out, axis=1))
+        return out[:, task] if numbers else expit(np.stack([-out[:, task], out[:, task]], axis=1))
+
+    classes = np.empty(0) if numbers else np.arange(len(bias) if one_of else 2)
+    heads = [Head(partial(outputs, task), classes) for task in range(1 if one_of else len(bias))]
     graphs, epochs = int(arrays["graphs"][place]), int(arrays["epochs"][place])
-    how = _estimate(score) if score.metric == "acc" and score.folds > 1 else _test(score)
-    text = f"a model fine-tuned on {graphs} graphs for {epochs} epochs; {how}"
-    return output_heads(weight, bias, score.metric), text
+    length = f"{epochs} epoch{'s' if epochs > 1 else ''}"
+    return heads, f"a model fine-tuned on {graphs} graphs for {length}; {_quality(score, one_of and score.folds > 1)}"
 
 
-def output_heads(weight: np.ndarray, bias: np.ndarray, metric: str) -> list[Head]:
-    """Return the head of each target of a linear output layer `weight [outputs, H]`, `bias [outputs]`."""
-    from scipy.special import expit, softmax
-
-    if metric == "acc":
-        return [Head(lambda h: softmax(h @ weight.T + bias, axis=1), np.arange(len(bias)))]
-
-    def numbers(w: np.ndarray, b: float, h: np.ndarray) -> np.ndarray:
-        return np.asarray(h @ w + b)
-
-    def both(w: np.ndarray, b: float, h: np.ndarray) -> np.ndarray:
-        return np.stack([expit(-(h @ w + b)), expit(h @ w + b)], axis=1)
-
-    outputs, classes = (numbers, np.empty(0)) if metric in NUMBERS else (both, np.arange(2))
-    return [Head(partial(outputs, w, b), classes) for w, b in zip(weight, bias, strict=True)]
-
-
-def _test(score: FoldScores) -> str:
-    return f"test {metric_name(score.metric)} of this head: {score.mean:.2f}"
-
-
-def _estimate(score: FoldScores) -> str:
-    estimate = f"{metric_name(score.metric)} {score.mean:.2f} is the estimate of {score.folds} folds"
+def _quality(score: FoldScores, on_folds: bool) -> str:
+    """Return how well a head did, or what the folds say about it, in words."""
+    metric = metric_name(score.metric)
+    if not on_folds:
+        return f"test {metric} of this head: {score.mean:.2f}"
+    estimate = f"{metric} {score.mean:.2f} is the estimate of {score.folds} folds"
     return f"{estimate}, whose heads had not seen their test graphs; this head has seen all"

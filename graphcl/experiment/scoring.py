@@ -274,20 +274,19 @@ def is_scored(config: Config, dataset: GraphDataset) -> bool:
     return dataset.scored or any(need_of(name, dataset.rows, offered(dataset)) for name in config.eval)
 
 
-def _check_form(config: Config) -> None:
+def _check_form(config: Config, dataset: GraphDataset) -> None:
     """Raise InputError if the encoder's rows are sparse and an evaluator needs dense ones."""
     encoder = config.encoder["name"]
     if encoders.facts(encoder).get("rows") != "sparse":
         return
     if config.evaluation.scale:
         raise InputError(f"`evaluation.scale` centres columns, but rows of encoder {encoder} are sparse; leave it out.")
-    fitting = [name for name in evaluators if "sparse" in evaluators.fact(name, "forms").split()]
+    sparse = [name for name in evaluators if "sparse" in evaluators.fact(name, "forms").split()]
+    fitting = [name for name in sparse if need_of(name, dataset.rows, offered(dataset)) is not None]
     for name in config.eval:
-        if name not in fitting:
-            raise InputError(
-                f"`eval` {name} needs dense rows, but those of encoder {encoder} are sparse; pass --eval "
-                f"{' or '.join(fitting)}."
-            )
+        if name not in sparse:
+            advice = f"pass --eval {' or '.join(fitting)}" if fitting else "no evaluator fits both; use graphcl embed"
+            raise InputError(f"`eval` {name} needs dense rows, but those of encoder {encoder} are sparse; {advice}.")
 
 
 def with_usable_evaluation(config: Config, dataset: GraphDataset, copies: bool = False) -> Config:
@@ -317,7 +316,7 @@ def with_usable_evaluation(config: Config, dataset: GraphDataset, copies: bool =
             nodes = evaluators.fact(name, "rows") == "nodes"
             why, fitting = f"has no {'nodes to score' if nodes else 'split of its own'}", "labels"
         raise InputError(f"`eval` {name} does not fit {dataset.name}, which {why}; pass --eval {usual(fitting)}.")
-    _check_form(config)
+    _check_form(config, dataset)
     if "groups" in needs.values():
         places(dataset, config.evaluation.within, "evaluation.within")  # raises if the graphs lack the attribute
     if "targets" in needs.values() and dataset.benchmark is not None:

@@ -107,6 +107,13 @@ def test_a_seed_has_its_own_encoder_and_rows(run):
     assert not np.allclose(first, second)
     with pytest.raises(InputError, match=r"holds no seed 9; it holds 3, 4\."):
         predict(folder, graphs, seed=9)
+    for settings, line in (
+        ({"target": "y"}, "`target` is not read, as the targets are those of the run"),
+        ({"device": "cudaa"}, "`device` must be auto, cpu or cuda, got 'cudaa'"),
+        ({"seed": "4"}, "holds no seed '4'; it holds 3, 4"),
+    ):
+        with pytest.raises(InputError, match=line):
+            predict(folder, graphs, **settings)
 
 
 def test_targets_of_a_split_are_predicted_by_the_training_part(tmp_path):
@@ -158,7 +165,7 @@ def test_the_command_writes_a_table(run, tmp_path, capsys, monkeypatch, saved_gr
     for more, line in (
         ([], "own.predicted.csv exists already; pass --force"),
         (["--out", "h.npz"], "`out` must end in .csv or .parquet, got 'h.npz'"),
-        (["--target", "y", "--force"], "`--target` is not read, as the targets are those of the run"),
+        (["--target", "y", "--force"], "`target` is not read, as the targets are those of the run"),
         (["--eval", "retrieval", "--force"], "has no head of 'retrieval'; choose from: svm, logreg, knn."),
     ):
         assert main([*words, *more]) == 2
@@ -189,6 +196,10 @@ def change_scores(scores):
 BROKEN = [
     (lambda folder: (folder / "result.json").unlink(), "is not the folder of a run or a transfer"),
     (lambda folder: (folder / "result.json").write_text("[1]"), "is damaged: it has no settings"),
+    (
+        lambda folder: (folder / "embeddings.npz").unlink(),
+        "has no embeddings.npz, so it is incomplete or of an earlier",
+    ),
     (change_scores({}), "has no scores, so it has no head to predict by; train on labels or targets, with --eval svm"),
     (change_scores({"retrieval": {}}), "is scored by retrieval, so it has no head"),
     (change_scores({"svm": {"per_seed": [{"trained": {}}]}}), "is damaged, its files do not fit together"),

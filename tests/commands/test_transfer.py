@@ -115,7 +115,7 @@ def test_fine_tuning(place, bbbp, tmp_path, capsys, monkeypatch):
         assert predicted["y_p_1"][int(row["id"])] == pytest.approx(float(row["y_p_1"]), rel=1e-5)
     assert {*read_saved(out)[1]} == {0, 1}
     text = predictions(out, "ogbg-molbbbp", data_root=str(place / "root")).text
-    assert re.match(r"y by a model fine-tuned on 24 graphs for [12] epochs; test ROC-AUC % of this head: ", text)
+    assert re.match(r"y by a model fine-tuned on 24 graphs for [12] epochs?; test ROC-AUC % of this head: ", text)
     for number, scores in enumerate(result["scores"]["finetune"]["per_seed"]):
         for start, found in scores.items():
             valid = [row["valid"] for row in rows if (row["seed"], row["start"]) == (number, start)]
@@ -146,7 +146,7 @@ def test_folds(saved_graphs, tmp_path, capsys):
     hits = [row["y"] == row["y_predicted"] for row in rows]
     assert 100 * sum(hits) / 36 == pytest.approx(np.mean(tuned["accuracy"]), abs=3)  # folds differ by one graph
     found = predictions(tmp_path / "tuned", dataset)
-    assert re.match(r"y by a model fine-tuned on 4 graphs for 1 epochs; .* estimate of 10 folds", found.text)
+    assert re.match(r"y by a model fine-tuned on 4 graphs for 1 epoch; .* estimate of 10 folds", found.text)
     assert np.allclose(found.columns["y_p_1"] > 0.5, found.columns["y"] == 1)
 
     assert main([*words, str(tmp_path / "probed"), "--mode", "probe"]) == 0
