@@ -179,3 +179,23 @@ def test_molecules_that_do_not_fit(place, bbbp, capsys):
     gin = description.model_copy(update={"encoder": description.encoder.model_copy(update={"name": "gin"})})
     with pytest.raises(InputError, match=r"holds categories as whole numbers; the encoder .* with numbers"):
         load_for(gin, "ogbg-molbbbp", place / "root")
+
+
+def test_a_probe_that_fits_no_evaluator_leaves_no_folder(tmp_path, capsys, recwarn):
+    """Sparse rows and targets of a split have no common evaluator; numbers without a split have no score."""
+    pytest.importorskip("rdkit")
+    (tmp_path / "t.csv").write_text("smiles,logS,g\n" + "".join(f"{'C' * k}O,{k}.5,{k % 3}\n" for k in range(1, 31)))
+    table, pairs = load_dataset(tmp_path / "t.csv", group="g"), {"dataset": str(tmp_path / "t.csv"), "group": "g"}
+    for name, source in (("sparse.pt", "wl_sparse"), ("dense.pt", "molecule_gine")):
+        settings = {"encoder": {"name": source}, "positives": "group", "eval": ["retrieval"]}
+        save_untrained(tmp_path / name, table, **pairs, **settings)
+    out = tmp_path / "out"
+    words = ["--dataset", str(tmp_path / "t.csv"), "--target", "logS", "--out", str(out), "--mode"]
+    for more, line in (
+        (["sparse.pt", "probe", "--split", "random"], "are sparse; no evaluator fits both; use graphcl embed."),
+        (["dense.pt", "probe"], "t has numbers as targets, but no parts to score them on; pass --split random."),
+        (["dense.pt", "finetune"], "t has numbers as targets, but no parts to score them on; pass --split random."),
+    ):
+        assert main([str(tmp_path / more[0]), *words, *more[1:]]) == 2
+        assert line in capsys.readouterr().err
+        assert not out.exists()
