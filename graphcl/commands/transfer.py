@@ -128,8 +128,10 @@ def _transfer(settings: Transfer, place: Unfinished) -> dict[str, Any]:
 
     from graphcl.experiment.build import pick_device
     from graphcl.experiment.encoder_input import load_for
+    from graphcl.experiment.parts import with_label_rate
     from graphcl.experiment.record.transferred import TransferFiles
     from graphcl.models.saved import read_encoder, read_saved
+    from graphcl.references.rows import compared
     from graphcl.report.summary import environment, protocol
 
     start = time.perf_counter()
@@ -152,6 +154,7 @@ def _transfer(settings: Transfer, place: Unfinished) -> dict[str, Any]:
     invalid = write_invalid(dataset.invalid, folder / "invalid.csv")
     print(f"{dataset}, features: {dataset.features}; {encoder_text}; {folder}/{invalid}")
     inner_folds = config.evaluation.inner_folds if settings.mode == "probe" else None
+    few = dataset if dataset.benchmark is None else with_label_rate(dataset, settings.label_rate, 0)
     result, found = _finished(folder, seeds)
     job = Job(settings, config, description, dataset, several, folder, TransferFiles(folder, description, dataset))
     job.files.resume(seeds[: len(found["trained"])])
@@ -160,9 +163,12 @@ def _transfer(settings: Transfer, place: Unfinished) -> dict[str, Any]:
         for row, new in _score_seed(job, seed).items():
             found[row].append(new)
         result = {
-            "scores": _compared(found),
-            **protocol(next(iter(new.values())).folds, inner_folds, dataset.benchmark),
-            **_few_labels(settings, dataset),
+            "scores": {
+                name: compared({row: [of_seed[name] for of_seed in scores] for row, scores in found.items()})
+                for name in new
+            },
+            **protocol(next(iter(new.values())).folds, inner_folds, few.benchmark),
+            **({"label_rate": settings.label_rate} if settings.label_rate < 1 else {}),
             "seconds": time.perf_counter() - start,
             **environment(device),
             "config": kept,
@@ -221,19 +227,6 @@ def _finished(folder: Path, seeds: Sequence[int]) -> tuple[dict[str, Any], dict[
     }
 
 
-def _few_labels(settings: Transfer, dataset: GraphDataset) -> dict[str, Any]:
-    """Return the entries of `result.json` on `label_rate`: it, and how many training graphs of a split it leaves."""
-    if settings.mode == "probe" or settings.label_rate == 1:
-        return {}
-    if dataset.benchmark is None:
-        return {"label_rate": settings.label_rate}
-    from graphcl.experiment.parts import with_label_rate
-    from graphcl.report.summary import protocol
-
-    few = with_label_rate(dataset, settings.label_rate, 0).benchmark
-    return {"label_rate": settings.label_rate, **protocol(1, None, few)}
-
-
 def _seeds(settings: Transfer, description: EncoderDescription, known: list[int]) -> list[int]:
     """Return the seeds, by default those of several encoders; InputError for unknown seeds and unsuitable encoders."""
     from graphcl.experiment.encoder_input import contrasts_nodes
@@ -284,16 +277,6 @@ def _score_seed(job: Job, seed: int) -> dict[str, Scores]:
         means = [f"{label} {found[row][name].mean:.2f}" for row, label in LABELS[job.settings.mode].items()]
         print(f"seed {seed}: {', '.join(means)} {unit(new.metric)} ({name})")
     return found
-
-
-def _compared(found: Mapping[str, Sequence[Scores]]) -> dict[str, Any]:
-    """Return evaluator -> summary of its scores by row."""
-    from graphcl.references.rows import compared
-
-    return {
-        name: compared({row: [of_seed[name] for of_seed in scores] for row, scores in found.items()})
-        for name in found["trained"][0]
-    }
 
 
 def untrained_encoder(description: EncoderDescription, seed: int) -> nn.Module:
