@@ -121,7 +121,7 @@ def find(header: Sequence[str], rules: Rules, what: str) -> list[tuple[str, str,
         raise InputError(f"`target` {smiles!r} is the column of the SMILES; name a column of values to predict.")
     wanted = [("smiles", smiles), *(("target", name) for name in target)]
     usual = _usual(header, "id")
-    others = (("group", rules.group), ("id", rules.id or (None if usual == rules.group else usual)))
+    others = (("group", rules.group), ("id", rules.id or (None if usual in (rules.group, *target) else usual)))
     wanted += [(role, name) for role, name in others if name]
     for role, name in wanted:
         if header.count(name) != 1:

@@ -76,18 +76,16 @@ class TransferFiles:
 
     def keep(self, name: str, rows: np.ndarray, predicted: np.ndarray) -> None:
         """Hold the predictions of an evaluator for test rows until `write`; those of several folds are joined."""
-        parts = zip(self.predicted.get(name, (rows[:0], predicted[:0])), (rows, predicted), strict=True)
-        joined, both = (np.concatenate(each) for each in parts)
-        self.predicted[name] = joined, both
+        before = self.predicted.get(name, (rows[:0], predicted[:0]))
+        self.predicted[name] = np.concatenate([before[0], rows]), np.concatenate([before[1], predicted])
 
     def write(self, seed: int, split: GraphDataset) -> None:
         """Write all files, and `predicted` for the test part (or all test parts) of a split, for a seed."""
-        labels = label_arrays(self._dataset)
         arrays: dict[str, Any] = {name: np.stack(each) for name, each in self._arrays.items()}
         name = "embeddings.npz" if "h" in arrays else OUTPUTS
         if "h" in arrays:
             arrays |= {**self._shared, "y": self._dataset.y.numpy(), **id_arrays(self._dataset.ids)}
-        arrays |= {**labels, "seeds": np.array(self.seeds)}
+        arrays |= {**label_arrays(self._dataset), "seeds": np.array(self.seeds)}
         write_whole(self._folder / "encoder.pt", lambda file: save_encoder(file, self._description, self._weights))
         write_whole(self._folder / name, lambda file: np.savez(file, **arrays))
         write_predictions(self._folder, seed, self.predicted, split, self._done)

@@ -75,4 +75,6 @@ def test_no_target_takes_the_name_of_another_column(tmp_path):
         "y_predicted_", "y_predicted__predicted",
     ]  # fmt: skip
     assert (row["seed"], row["eval"], row["id"]) == ("5", "ogb", str(test[0] + 100))
+    unnamed = load_dataset(table, target=names, split="random")
+    assert unnamed.ids.tolist() == TABLE.index.tolist()  # the column `id` is a target, so rows are numbered
     assert (row["id__predicted"], row["y_predicted"], row["y_predicted__predicted"]) == ("10", "30", "40")
