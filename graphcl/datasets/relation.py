@@ -195,6 +195,8 @@ def make_relation(
     if not entries:
         return relation
     pair, negative, row = torch.cat(entries, dim=1)
+    if not len(pair):  # empty cells only, or no label 0
+        return relation
     itself = (relation.query[pair] == negative) & shared
     place, node = relation.positives(relation.query[pair])
     known = torch.zeros_like(itself).index_fill(0, place[node == negative[place] + relation.shift], True)

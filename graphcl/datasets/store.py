@@ -93,8 +93,8 @@ def find_invalid(
                 reasons.setdefault(graph, f"has {value:.3g} in `{key}`{too_large}")
     if x is not None:
         data.x = data.x.view(len(x), -1) if x.numel() else None
-    if isinstance(data.edge_attr, Tensor) and data.edge_attr.dim() == 2 and data.edge_attr.size(1) == 0:
-        data.edge_attr = None
+    if isinstance(data.edge_attr, Tensor) and len(data.edge_attr):
+        data.edge_attr = data.edge_attr.view(len(data.edge_attr), -1) if data.edge_attr.numel() else None
     ids = ids.tolist() if isinstance(ids := data.get("id"), Tensor) and ids.dim() == 1 else ids
     ids = ids if isinstance(ids, list) and len(ids) == num_graphs else range(start, start + num_graphs)
     invalid = [InvalidGraph(start + graph, ids[graph], reason) for graph, reason in sorted(reasons.items())]

@@ -125,7 +125,7 @@ class Method(nn.Module, ABC):
             raise InputError(f"method `{self._name}` encodes one view only, so it takes no pairs; use two_views.")
         for fact, argument, held, words in (
             ("weight", "weight", weights, "weights (the column `weight`)"),
-            ("negatives", "queue", negatives, "negatives (a column `negative`, or `hard_negatives`)"),
+            ("negatives", "queue", negatives, "negatives (a column `negative`, a `label` 0, or `hard_negatives`)"),
         ):
             who = f"method `{self._name}`" if fact not in used else f"loss `{getattr(self.loss, 'name', 'given')}`"
             if held and (fact not in used or not _takes(self.loss, argument)):

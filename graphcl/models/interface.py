@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from graphcl.errors import InputError, InputTypeError
+from graphcl.errors import InputError, InputTypeError, one_line
 from graphcl.registry import encoders
 
 OwnEncoder = nn.Module | Callable[[int], nn.Module]
@@ -95,7 +95,10 @@ def call(function: Callable[..., Any], x: Tensor, edge_index: Tensor, uses: Mapp
     arguments = {name: values.get(name) for name, needed in uses.items() if needed or values.get(name) is not None}
     try:
         return function(x, edge_index, **arguments)
-    except TypeError as error:
+    except (TypeError, AttributeError) as error:
+        if missing := [name for name, value in arguments.items() if value is None]:
+            who = getattr(function, "__name__", type(function).__name__)
+            raise InputTypeError(f"{who} needs `{missing[0]}`, which the graphs lack ({one_line(error)}).") from error
         match = re.search(r"got an unexpected keyword argument '(\w+)'", str(error))
         if match is None or match[1] not in arguments:
             raise
@@ -128,12 +131,13 @@ def check_signature(encoder: nn.Module, *needed: str) -> None:
     if not isinstance(encoder, nn.Module):
         raise InputTypeError(f"an encoder must be a torch.nn.Module, got {kind(encoder)}.")
     parameters = _parameters(encoder.forward)
-    if _takes_any_name(parameters):
-        return
     # Edges are passed as the second positional argument, so any name counts as `edge_index`.
     by_place = [
         name for name, each in parameters.items() if each.kind == each.POSITIONAL_OR_KEYWORD and name != "batch"
     ]
+    any_number = any(each.kind == each.VAR_POSITIONAL for each in parameters.values())
+    if _takes_any_name(parameters) and (any_number or len(by_place) > 1):
+        return
     accepted = parameters.keys() | ({"edge_index"} if len(by_place) > 1 else set())
     if missing := [name for name in needed if name not in accepted]:
         raise InputTypeError(

@@ -96,12 +96,13 @@ class SparseRows:
         """Return the number of rows."""
         return len(self.ptr) - 1
 
-    def __getitem__(self, some: slice) -> SparseRows:
-        """Return consecutive rows."""
-        first, last, _ = some.indices(len(self))
-        ptr = self.ptr[first : max(first, last) + 1]
-        at = slice(int(ptr[0]), int(ptr[-1]))
-        return SparseRows(ptr - ptr[0], self.column[at], self.value[at], self.encoder)
+    def __getitem__(self, some: Any) -> SparseRows:
+        """Return the rows of a slice, a number, several numbers or a mask, as for an array."""
+        some = some.cpu().numpy() if isinstance(some, Tensor) else some
+        rows = torch.from_numpy(np.atleast_1d(np.arange(len(self))[some])).to(self.ptr.device)
+        counts = self.ptr.diff()[rows]
+        at = ranges(self.ptr[rows], counts)
+        return SparseRows(pointers(counts), self.column[at], self.value[at], self.encoder)
 
     @classmethod
     def empty(cls, size: int) -> SparseRows:

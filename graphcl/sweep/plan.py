@@ -181,7 +181,8 @@ def _span(
     if problems:
         lines = []
         for line, places in problems.items():
-            lines += [line] if len(places) == count else [f"{place}: {line}" for place in places]
+            others = f" and {len(places) - 1} more" if len(places) > 1 else ""
+            lines.append(line if len(places) == count else f"{places[0]}{others}: {line}")
         more = [f"... and {len(lines) - MAX_LINES} more."] if len(lines) > MAX_LINES else []
         raise InputError("\n".join(lines[:MAX_LINES] + more))
     # first one seed of every configuration, so that the table fills evenly

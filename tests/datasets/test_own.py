@@ -363,3 +363,9 @@ def test_hostile_files(tmp_path, refused, monkeypatch):
             refused(file, says)
     assert found[0] < 64 * 2**20
     assert not (tmp_path / "sprung").exists()
+
+
+def test_one_number_for_each_edge_is_one_column():
+    dataset = load_dataset([graph(edge_attr=torch.tensor([1.0, 2.0]), y=k % 2) for k in range(4)])
+    assert dataset[0].edge_attr.tolist() == [[1], [2]]
+    assert dataset.num_edge_features == 1

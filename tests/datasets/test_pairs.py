@@ -8,6 +8,7 @@ import pytest
 
 from graphcl import errors, load_dataset
 from graphcl.datasets.pair_file import with_pairs
+from graphcl.datasets.relation import make_relation
 from graphcl.errors import InputWarning
 from tests.conftest import small_graphs
 from tests.datasets.graphs import one_line
@@ -171,3 +172,9 @@ def test_a_table_of_pairs_names_the_ids_of_a_table_of_molecules(tmp_path):
     assert listed(read(molecules, tmp_path, "query,target\n2,3\n7,0\n")) == (["ab", "cd"], None, [])
     row = "query,target\n2,3\n7,1\n"  # 1 is the number of a row
     one_line(lambda: read(molecules, tmp_path, row), "no graph has the id '1' of `target` in line 3")
+
+
+@pytest.mark.parametrize("column", [{"label": [1, "1", True]}, {"negative": [None, "", None]}])
+def test_a_column_that_names_no_negative_changes_nothing(column):
+    pairs = {"query": [0, 1, 2], "target": [3, 4, 5], **column}
+    assert make_relation(pairs, range(6)).negatives is None

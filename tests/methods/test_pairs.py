@@ -56,8 +56,16 @@ def test_a_loss_that_ignores_a_column_is_refused(tmp_path, capsys):
         (tmp_path / f"{column}.csv").write_text("\n".join([f"query,target,{column}", *lines]))
     words = f"--dataset {tmp_path}/graphs.pt --out {tmp_path}/run --epochs 1 --eval none --report false".split()
     for pairs, others, line in (
-        ("negative", "--method moco", "negatives (a column `negative`, or `hard_negatives`), which method `moco`"),
-        ("negative", "--loss vicreg", "negatives (a column `negative`, or `hard_negatives`), which loss `vicreg`"),
+        (
+            "negative",
+            "--method moco",
+            "negatives (a column `negative`, a `label` 0, or `hard_negatives`), which method `moco`",
+        ),
+        (
+            "negative",
+            "--loss vicreg",
+            "negatives (a column `negative`, a `label` 0, or `hard_negatives`), which loss `vicreg`",
+        ),
         (
             "weight",
             "--loss vicreg --hard-negatives 1 --epochs 2",

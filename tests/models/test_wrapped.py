@@ -217,6 +217,16 @@ def test_a_wrapper_that_cannot_pass_an_attribute_on_gets_a_line():
     one_line(lambda: model.encode(BATCH), "GINE needs `edge_attr`, but got none; use gin, or name it in the module")
 
 
+def test_what_no_encoder_can_do_is_one_line():
+    one_line(lambda: ContrastiveModel(Required()).encode(PLAIN), "Required needs `edge_attr`, which the graphs lack (")
+
+    class NamesOnly(PooledByUser):
+        def forward(self, **attributes):
+            return self.nodes(**attributes)
+
+    one_line(lambda: ContrastiveModel(NamesOnly(None)), "NamesOnly.forward takes no `edge_index` and no `batch`;")
+
+
 def test_weights_of_a_compiled_encoder_fit_the_bare_one_and_back(tmp_path):
     dataset = load_dataset(small_graphs(6, edge_attr=True))
     bare, around = seeded(ENCODERS["gine"]), compiled(seeded(ENCODERS["gine"]))

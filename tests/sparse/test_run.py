@@ -21,6 +21,7 @@ from graphcl.loaders.resident import ResidentLoader
 from graphcl.registry import losses
 from graphcl.sparse.encoder import WLSparse
 from graphcl.sparse.index import SparseIndex
+from graphcl.sparse.rows import SparseRows
 from graphcl.training.loop import embed
 
 SETTINGS = {"encoder": {"name": "wl_sparse", "depth": 2}, "positives": "group", "eval": ["retrieval"]}
@@ -348,3 +349,12 @@ def test_evaluators_score_a_sparse_matrix_as_a_dense_one(graphs, estimator):
             scored(h, y, **options)
     constant = scipy.sparse.csr_matrix(np.ones((len(y), 2)))
     assert svm(constant, y, **options).accuracy == svm(constant.toarray(), y, **options).accuracy
+
+
+@pytest.mark.parametrize("some", [1, -1, [2, 0], np.array([0, 2]), torch.tensor([True, False, True]), slice(1, None)])
+def test_sparse_rows_are_indexed_like_an_array(some):
+    rows = SparseRows(torch.tensor([0, 2, 4, 5]), torch.tensor([3, 8, 3, 9, 1]), torch.tensor([0.6, 0.8, 0.8, 0.6, 1]))
+    dense = rows.scipy()[0].toarray()
+    found = rows[some].scipy(np.array([1, 3, 8, 9]))[0]
+    np.testing.assert_array_equal(found.toarray(), np.atleast_2d(dense[some]))
+    assert [len(row) for row in rows] == [1, 1, 1]

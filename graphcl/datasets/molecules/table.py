@@ -232,7 +232,9 @@ def _targets(
             classes = sorted({cells[row] for row in known})
             shown = [one_line(each, 40) for each in classes[:10]]
             if len(columns) > 1 or len(classes) < 2:
-                raise InputError(f"`target` {name!r} holds strings such as {shown[0]!r}; give one target of two.")
+                raise InputError(
+                    f"`target` {name!r} holds strings such as {shown[0]!r}; give it alone, with two classes or more."
+                )
             listed = ", ".join(f"{number} = {each}" for number, each in enumerate(shown))
             print(f"graphcl: classes of {name}: {listed}{', ...' * (len(classes) > 10)}", file=sys.stderr)
             parsed = {row: classes.index(cells[row]) for row in known}

@@ -257,5 +257,6 @@ def new_folder(out: str | None, name: str, create: bool = True) -> Path:
                     why = f"{error.strerror}; pass another with --out."
                     raise InputError(f"cannot create the folder {path}: {why}") from None
         if out is not None:
-            raise InputError(f"{path} exists already and is never overwritten; pass another folder with --out.")
+            resume = f"resume its run by --resume {path}, or " if (path / "data.json").is_file() else ""
+            raise InputError(f"{path} exists already and is never overwritten; {resume}pass another folder with --out.")
         number += 1
