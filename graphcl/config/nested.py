@@ -73,8 +73,10 @@ def flat_values(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[s
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], ignored: Collection[str] = ()) -> list[str]:
     """Return one phrase per setting that differs between two configurations, such as "`lr` was 0.01 and is 0.1".
 
-    Top-level settings in `ignored` are not compared.
+    Top-level settings in `ignored` are not compared, nor is a `target_encoder` that is the encoder of queries.
     """
+    same = all(each.get("target_encoder") == each.get("encoder") for each in (old, new))
+    ignored = {*ignored, "target_encoder"} if same else ignored
     before, after = (dict(flat_values({k: v for k, v in each.items() if k not in ignored})) for each in (old, new))
     return [
         f"`{key}` was {before[key]!r} and is {after[key]!r}"

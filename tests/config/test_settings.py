@@ -2,6 +2,7 @@ import pytest
 import yaml
 
 from graphcl.config import ConfigError, make_config, read_config, to_yaml
+from graphcl.config.nested import differences
 
 
 def messages(values) -> list[str]:
@@ -94,3 +95,9 @@ def test_loss_and_method_follow_each_other_where_only_one_is_named():
     found = [(config.loss["name"], config.method["name"]) for config in map(make_config, given)]
     expected = [("infonce", "two_views"), ("moco", "moco"), ("jsd", "infograph"), ("infonce", "byol")]
     assert found == [*expected, ("jsd", "infograph"), ("infonce", "infograph")]
+
+
+def test_a_difference_of_encoders_is_named_once_unless_targets_have_their_own():
+    old, new = ({"encoder": {"width": width}, "target_encoder": {"width": width}} for width in (4, 8))
+    assert differences(old, new) == ["`encoder.width` was 4 and is 8"]
+    assert differences(old, {**old, "target_encoder": {"width": 8}}) == ["`target_encoder.width` was 4 and is 8"]
