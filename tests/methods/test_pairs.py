@@ -59,12 +59,12 @@ def test_a_loss_that_ignores_a_column_is_refused(tmp_path, capsys):
         (
             "negative",
             "--method moco",
-            "negatives (a column `negative`, a `label` 0, or `hard_negatives`), which method `moco`",
+            "a `label` 0, or `hard_negatives`), which method `moco`",
         ),
         (
             "negative",
             "--loss vicreg",
-            "negatives (a column `negative`, a `label` 0, or `hard_negatives`), which loss `vicreg`",
+            "a `label` 0, or `hard_negatives`), which loss `vicreg`",
         ),
         (
             "weight",
