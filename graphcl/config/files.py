@@ -15,6 +15,7 @@ from graphcl.system.files import read_text
 MAX_BYTES = 4 * 2**20
 """Size limit of a settings file. The largest valid file is a `result.json`, which also contains scores."""
 _MAX_DEPTH = 50
+_NUMBERS = {"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"}
 
 
 def read_yaml(file: Path) -> dict[str, Any]:
@@ -54,7 +55,10 @@ def _load(text: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML loader without code execution; it reads 1e-3 as a number and rejects alias bombs and deep nesting."""
+    """YAML loader without code execution; it reads 1e-3 as a number and rejects alias bombs and deep nesting.
+
+    Numbers are those of JSON: not `010`, which is 8 in YAML 1.1, nor `1:30`, which is 90.
+    """
 
     def get_single_node(self) -> yaml.Node | None:
         """Return the node tree of the text, which `_check` accepts."""
@@ -67,9 +71,15 @@ class _Loader(yaml.SafeLoader):
         return {str(key): value for key, value in super().construct_mapping(node, deep).items()}
 
 
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?((\d+(\.\d*)?|\.\d+)[eE][-+]?\d+|inf)$"), list("-+.0123456789i")
-)
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, form) for tag, form in resolvers if tag not in _NUMBERS]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+for _tag, _form in (
+    ("float", r"[-+]?((\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][-+]?\d+)?|\.?(inf|Inf|INF))|\.nan|\.NaN|\.NAN"),
+    ("int", r"[-+]?(0|[1-9]\d*)"),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^({_form})$"), list("-+.0123456789i"))
 
 
 def _check(tree: yaml.Node | None, length: int) -> None:

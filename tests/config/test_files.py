@@ -7,6 +7,7 @@ import yaml
 
 from graphcl.commands.run import COMMAND as RUN
 from graphcl.config import make_config, read_config
+from graphcl.config.files import parse_value
 from graphcl.errors import InputError
 from tests.memory import peak
 
@@ -104,3 +105,13 @@ def test_mistakes_are_said_in_few_words(tmp_path):
         assert len(str(caught.value)) < most, text[:20]
         found = str(caught.value).split("\n")
         assert (len(found), all(line.isprintable() for line in found)) == (lines, True), text[:20]
+
+
+def test_numbers_are_read_as_people_write_them(tmp_path):
+    """In YAML 1.1, which PyYAML reads, 010 is 8 and 1:30 is 90."""
+    read = [parse_value(text) for text in ("0.7", "1e-3", "-5", "+5", "1.", ".5", "12E3", "inf", "-.inf", "0")]
+    assert read == [0.7, 1e-3, -5, 5, 1.0, 0.5, 12e3, float("inf"), -float("inf"), 0]
+    assert [parse_value(text) for text in ("010", "1:30", "0x10", "1e", "e5")] == ["010", "1:30", "0x10", "1e", "e5"]
+    (tmp_path / "a.yaml").write_text("epochs: 010\n")
+    with pytest.raises(InputError, match="`epochs` must be a whole number, got '010'"):
+        make_config(read_config(tmp_path / "a.yaml"))

@@ -13,7 +13,7 @@ from graphcl.config.needs import FACTS
 from graphcl.config.recipes import override
 from graphcl.config.settings import Config
 from graphcl.errors import READ_AS_OPTIONS, InputWarning
-from graphcl.experiment.build import try_settings
+from graphcl.experiment.dry_run import try_settings
 from graphcl.experiment.run_config import run
 from graphcl.experiment.scoring import with_usable_evaluation
 from graphcl.experiment.seed import run_seed
