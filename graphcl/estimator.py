@@ -25,7 +25,8 @@ from graphcl.datasets.invalid import NoGraphLeftError, kept_rows
 from graphcl.datasets.molecules.table import is_molecules, is_smiles
 from graphcl.datasets.pair_file import with_pairs
 from graphcl.errors import InputError, InputTypeError, warn
-from graphcl.experiment.build import describe, pick_device, try_settings, warn_of_columns
+from graphcl.experiment.build import describe, pick_device
+from graphcl.experiment.dry_run import try_settings, warn_of_columns
 from graphcl.experiment.encoder_input import load_for
 from graphcl.experiment.seed import run_seed
 from graphcl.loaders.loader import make_loader

@@ -9,7 +9,7 @@ from graphcl.config import make_config
 from graphcl.datasets import load_dataset
 from graphcl.evaluate import ogb
 from graphcl.experiment import encoder_input
-from graphcl.experiment.build import try_settings
+from graphcl.experiment.dry_run import try_settings
 from graphcl.run import main
 from graphcl.sweep.plan import make_plan
 from graphcl.sweep.run_cells import run_cell

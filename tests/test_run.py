@@ -22,7 +22,7 @@ from graphcl.config.recipes import shipped_configs
 from graphcl.config.specs import choices
 from graphcl.datasets import load_dataset
 from graphcl.experiment import seed as experiment
-from graphcl.experiment.build import try_settings
+from graphcl.experiment.dry_run import try_settings
 from graphcl.experiment.record import progress
 from graphcl.loaders.loader import make_loader
 from graphcl.models.gin import GIN

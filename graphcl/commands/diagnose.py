@@ -96,7 +96,7 @@ def diagnose(settings: Diagnose) -> str:
     from graphcl.diagnose.answers import AS_IS
     from graphcl.diagnose.run import check_inputs, diagnose
     from graphcl.diagnose.text import as_json, markdown
-    from graphcl.experiment.build import try_settings
+    from graphcl.experiment.dry_run import try_settings
     from graphcl.experiment.encoder_input import load_arguments, load_with_pairs
     from graphcl.experiment.fingerprint import data_fingerprint
     from graphcl.experiment.record.unfinished import MARK, unfinished

@@ -15,24 +15,19 @@ from torch_geometric.data import Batch
 
 from graphcl.augment import Augmentation
 from graphcl.config import TRAINING, Config, build_augmentation
-from graphcl.config.needs import warn_of_unused
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.relation import Relation, relation_of_groups
-from graphcl.distributed.batchnorm import synchronise
-from graphcl.errors import InputError, reason, warn
-from graphcl.experiment.encoder_input import contrasts_nodes
+from graphcl.errors import InputError, reason
 from graphcl.experiment.parts import places, training_graphs, training_rows
 from graphcl.experiment.vectors import matched_vectors
-from graphcl.graphs.columns import Scale, warn_of_scales
+from graphcl.graphs.columns import Scale
 from graphcl.loaders.listed import ListedPairs
 from graphcl.loaders.loader import make_loader
 from graphcl.loaders.neighbours import NeighbourLoader
-from graphcl.loaders.order import WHOLE, EpochBatches, Shard, check_shard
+from graphcl.loaders.order import WHOLE, EpochBatches, Shard
 from graphcl.loaders.pairs import EpochPairs, segments
 from graphcl.losses import Loss
 from graphcl.methods import Method
-from graphcl.methods.method import explain_single_row
-from graphcl.models.calibrate import has_batchnorm
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.interface import OwnEncoder, OwnEncoders, accepts, make_encoder, own_encoder, takes_categories
 from graphcl.models.saved import EncoderDescription, EncoderName, read_encoder
@@ -40,11 +35,7 @@ from graphcl.models.sparse import SparseModel, model_of
 from graphcl.models.towers import Tower, TwoTowers
 from graphcl.registry import encoders, losses, methods
 from graphcl.system.memory import total_memory
-from graphcl.system.optional import import_neighbor_loader
-from graphcl.training.captured import check_capture
 from graphcl.training.randomness import seeded
-from graphcl.training.settings import TrainingSettings
-from graphcl.training.state import NonFiniteLossError, Training
 
 _BYTES_PER_WEIGHT = 16
 """In float32: the weight, its gradient and Adam's two moments."""
@@ -166,7 +157,7 @@ def _encoder(
         return partial(own_encoder, encoder, columns)
     if setting == "target_encoder" and encoders.facts(name).get("rows") == "sparse":
         raise InputError(f"`{setting}` {name} has sparse rows, which no projector of a tower can follow; use gin.")
-    if not _has_numbers(dataset) and not takes_categories(name):
+    if not has_numbers(dataset) and not takes_categories(name):
         raise InputError(
             f"encoder `{name}` needs real numbers in `x`, but the `x` of {dataset.name} holds categories; use "
             "encoder molecule_gine, or features degree."
@@ -183,7 +174,7 @@ def _check_targets(encoder: nn.Module, dataset: GraphDataset) -> None:
     if (targets := dataset.targets) is None:
         return
     for key, used, of in (
-        ("x", True, lambda each: f"{each.num_features} columns of {'numbers' if _has_numbers(each) else 'categories'}"),
+        ("x", True, lambda each: f"{each.num_features} columns of {'numbers' if has_numbers(each) else 'categories'}"),
         ("edge_attr", accepts(encoder, "edge_attr"), lambda each: f"{each.num_edge_features or 'no'} columns"),
     ):
         if used and of(dataset) != of(targets):
@@ -193,7 +184,8 @@ def _check_targets(encoder: nn.Module, dataset: GraphDataset) -> None:
             )
 
 
-def _has_numbers(dataset: GraphDataset) -> bool:
+def has_numbers(dataset: GraphDataset) -> bool:
+    """Return whether `x` holds numbers, not categories."""
     return bool(dataset[0].x.is_floating_point())
 
 
@@ -272,22 +264,6 @@ def standardised(config: Config, dataset: GraphDataset, model: ContrastiveModel)
     return found
 
 
-def warn_of_columns(config: Config, dataset: GraphDataset) -> None:
-    """Warn if columns of numbers differ in scale, judging by the first graphs, or if no column can be standardised."""
-    if dataset.rows != "graphs":
-        return
-    if dataset.scales:
-        if config.standardise_columns:
-            warn(f"`standardise_columns` has no effect, as the columns of {dataset.name} are standardised already")
-        return
-    scales = dataset.column_scales(torch.arange(min(len(dataset), 10_000)))
-    if config.standardise_columns and all(each == 1 for _, deviation in scales.values() for each in deviation):
-        warn(f"`standardise_columns` has no effect: {dataset.name} has no column of numbers other than 0 and 1.")
-    for key, scale in scales.items() if not config.standardise_columns else ():
-        if key == "x" or "edge_dim" in encoders.arguments(config.encoder["name"]).required:
-            warn_of_scales(scale, f"`{key}` of {dataset.name}")
-
-
 def training_loader(
     config: Config, dataset: GraphDataset, generator: torch.Generator, device: torch.device, shard: Shard
 ) -> Iterable[Batch]:
@@ -340,85 +316,6 @@ def pairs_of(config: Config, dataset: Any) -> Relation | None:
     ):
         return relation_of_groups(dataset.groups)
     return relation
-
-
-def try_settings(config: Config, dataset: GraphDataset, encoder: OwnEncoders = None, ranks: int = 1) -> None:
-    """Run one training step on two graphs with another model, to detect incompatible settings before a file is written.
-
-    Training starts later, in `graphcl.training.loop.train`; nothing computed here is used by it.
-    The `encoder` is that of `make_model`; `ranks` is the number of processes that train together.
-
-    Raises:
-        InputError: loss, method, views, encoder, data set and ranks are incompatible, or the features contain NaN.
-    """
-    _check_rows(config, dataset, ranks)
-    batch: Any = Batch.from_data_list(dataset.sample())
-    if dataset.targets is not None:
-        batch = batch, Batch.from_data_list(dataset.targets.sample())
-    generator = torch.Generator().manual_seed(0)
-    method = make_method(config, dataset, make_model(config, dataset, encoder=encoder))
-    if (relation := pairs_of(config, dataset)) is not None:
-        mined = relation.negatives is not None or config.hard_negatives > 0
-        method.check_pairs(True, relation.weight is not None, mined)
-    settings = TrainingSettings.of({**config.training(), "capture": False, "non_finite": "stop"})
-    if config.capture:
-        check_capture(method, settings, pick_device(config.device))
-    of_ranks = synchronise(method) if config.sync_batchnorm else method
-    training = Training(of_ranks, [batch], *make_augmentations(config), generator, settings)
-    with seeded(0), explain_single_row():
-        try:
-            for view1, view2, _ in training.views():
-                dataset.check_views(view1, view2)
-                training.step(view1, view2, torch.arange(view1.num_graphs))
-        except NonFiniteLossError:
-            raise InputError(
-                f"the untrained encoder gives NaN or infinity; look for them in the features of {dataset.name}."
-            ) from None
-        except RuntimeError as error:
-            if encoder in (None, (None, None)) or _has_numbers(dataset):
-                raise
-            raise InputError(
-                f"the encoder does not accept the `x` of {dataset.name}, which holds categories ({error}); add a "
-                "torch.nn.Embedding for each column, or pass features='degree'."
-            ) from None
-    facts = {
-        "BatchNorm": has_batchnorm(method),
-        "BatchNorm of the model": has_batchnorm(method.model),
-        "ranks": ranks > 1,
-        "degrees": "degree" in dataset.features,
-        "batches": dataset.rows != "nodes" or len(dataset) > 1 or bool(config.neighbours),
-    }
-    warn_of_unused(config, facts, features=dataset.features)
-
-
-def _check_rows(config: Config, dataset: GraphDataset, ranks: int) -> None:
-    """Raise InputError if `dataset` holds graphs and the settings need nodes or the reverse, or on too many ranks."""
-    name, nodes = config.method["name"], dataset.rows == "nodes"
-    if len(dataset) == 1 and not nodes:
-        raise InputError(f"{dataset.name} holds 1 graph; contrasting graphs needs at least two.")
-    if config.neighbours:
-        import_neighbor_loader()
-    if contrasts_nodes(vars(config)) != nodes:
-        kinds = ("whole graphs", "nodes", "grace") if nodes else ("nodes", "whole graphs", "two_views")
-        raise InputError(
-            f"method `{name}` contrasts {kinds[0]}, but the data set is one of {kinds[1]}; use {kinds[2]}."
-        )
-    if ranks > 1 and encoders.facts(config.encoder["name"]).get("rows") == "sparse":
-        raise InputError(f"encoder `{config.encoder['name']}` trains in one process, got {ranks} ranks.")
-    if config.positives == "group" and dataset.groups is None:
-        raise InputError(
-            f"`positives` group needs graphs with a `group`, which {dataset.name} lacks; set it in each graph, or name "
-            "a column of a table by --group."
-        )
-    training_graphs(config, dataset)  # raises if its groups cannot be split
-    if config.positives != "views":
-        training_sampler(config, dataset, config.batch_size, torch.Generator(), (0, ranks))
-    elif not nodes:
-        check_shard((0, ranks), config.batch_size, len(dataset))
-    elif ranks > 1 and not getattr(methods[name], "divides_nodes", False):
-        raise InputError(
-            f"method `{name}` takes O(N) time for N nodes, which {ranks} ranks would not shorten; start one process."
-        )
 
 
 def describe(

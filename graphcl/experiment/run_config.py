@@ -18,8 +18,9 @@ from graphcl.distributed.launch import Ranks, launch
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores, Summary, best_row, summarise
 from graphcl.evaluate.needs import is_by_copies, usual
-from graphcl.experiment.build import setup_runtime, try_settings, warn_of_columns
+from graphcl.experiment.build import setup_runtime
 from graphcl.experiment.context import Clock
+from graphcl.experiment.dry_run import try_settings, warn_of_columns
 from graphcl.experiment.encoder_input import load_arguments, load_with_pairs
 from graphcl.experiment.fingerprint import check_ranks, data_fingerprint
 from graphcl.experiment.record.output import open_output

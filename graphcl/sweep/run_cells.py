@@ -22,8 +22,9 @@ from graphcl.datasets import GraphDataset
 from graphcl.errors import MAX_LINE, InputError, one_line
 from graphcl.evaluate import FoldScores
 from graphcl.evaluate.needs import usual
-from graphcl.experiment.build import setup_runtime, try_settings
+from graphcl.experiment.build import setup_runtime
 from graphcl.experiment.context import Clock, Context
+from graphcl.experiment.dry_run import try_settings
 from graphcl.experiment.encoder_input import load_arguments, load_with_pairs
 from graphcl.experiment.fingerprint import KnownData, file_digests, named_files
 from graphcl.experiment.scoring import is_scored, with_usable_evaluation

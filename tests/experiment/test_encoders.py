@@ -10,7 +10,8 @@ from torch_geometric.data import InMemoryDataset
 
 from graphcl import InputError, load_encoder, run
 from graphcl.config import make_config
-from graphcl.experiment.build import make_model, prepared, try_settings
+from graphcl.experiment.build import make_model, prepared
+from graphcl.experiment.dry_run import try_settings
 from graphcl.experiment.encoder_input import load_arguments, load_with_pairs
 from graphcl.loaders.resident import ResidentLoader
 from graphcl.registry import encoders

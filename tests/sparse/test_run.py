@@ -15,7 +15,8 @@ from graphcl.commands.embed import main as embed_main
 from graphcl.commands.transfer import main as transfer_main
 from graphcl.datasets.synthetic import synthetic_pairs
 from graphcl.evaluate import knn, logreg, retrieval, svm
-from graphcl.experiment.build import make_method, make_model, prepared, try_settings
+from graphcl.experiment.build import make_method, make_model, prepared
+from graphcl.experiment.dry_run import try_settings
 from graphcl.experiment.parts import grouped_parts, training_rows
 from graphcl.loaders.resident import ResidentLoader
 from graphcl.registry import losses
