@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from graphcl.arguments import shown
 from graphcl.cli.entry_point import warnings_as_lines
 from graphcl.commands.embed import Embed, Opened, open_inputs, write_npy, write_parquet
+from graphcl.config.nested import differences
 from graphcl.datasets.invalid import write_invalid
 from graphcl.errors import InputError
 from graphcl.registry import import_files
@@ -142,8 +143,8 @@ def _prepared(folder: Path, settings: Embed, opened: Opened) -> list[dict[str, A
         raise InputError(f"{file} is damaged, its `shard_size` is {shown(size)}; give another --out, or --force.")
     manifest = _manifest(settings, opened, size)
     if kept and kept != manifest:
-        changed = ", ".join(key for key in manifest if kept.get(key) != manifest[key])
-        raise InputError(f"{folder} holds shards of another {changed}; give another --out, or --force to replace them.")
+        changed = "; ".join(differences(kept, manifest, ["shards"])) or "its list of shards differs"
+        raise InputError(f"{folder} holds other shards: {changed}; give another --out, or --force to replace them.")
     if not kept:
         write_text(file, json.dumps(manifest, indent=1) + "\n")
     return [{**each, "done": (folder / each["file"]).exists()} for each in manifest["shards"]]

@@ -21,7 +21,7 @@ def warn_of_equal_ids(dataset: Any) -> None:
     values, counts = np.unique(ids, return_counts=True)
     if (several := np.flatnonzero(counts > 1)).size:
         shown = f"{one_line(repr(values.tolist()[several[0]]), 60)} ({counts[several[0]]} graphs)"
-        found = f"{len(several)} ids belong to several graphs, such as {shown}"
+        found = f"ids of several graphs: {len(several)}, such as {shown}"
         warn(f"{dataset.name}: {found}; no table can be joined by them")
 
 

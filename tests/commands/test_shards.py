@@ -64,7 +64,7 @@ def test_shards_equal_one_file_and_only_missing_ones_are_made_again(inputs, tmp_
     assert changed == ["part-00003"]
     assert not list(out.glob(".*"))
     assert main([*given, "--out", str(out), "--shards", "npy", "--batch-size", "4"]) == 2
-    assert "holds shards of another batch_size" in capsys.readouterr().err
+    assert "`batch_size` was " in capsys.readouterr().err
     (out / "notes.txt").touch()
     (out / shards.MANIFEST).write_text("[]")
     assert main(words) == 2

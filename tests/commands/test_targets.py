@@ -36,7 +36,7 @@ AGAIN = {
     "pack": {"": "T' exists already and is never overwritten"},
     "embed FILE": {"": "T.npz exists already; pass --force to replace it", "--force": None},
     "predict": {"": "T.csv exists already; pass --force to replace it", "--force": None},
-    "embed FOLDER": {"": None, "--shard-size 16": "holds shards of another shard_size", "--force": None},
+    "embed FOLDER": {"": None, "--shard-size 16": "`shard_size` was 8 and is 16", "--force": None},
 }
 """Row -> further options of the same command on its own T -> the line that refuses, or None."""
 FINISHED = re.compile(r"/(cells|part-\d+)/")

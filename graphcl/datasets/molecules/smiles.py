@@ -128,7 +128,7 @@ def _warn_of_contradictions(table: Table, repeats: Sequence[tuple[int, int]], ro
             place = (molecule == differing[0]) & (values == bound[differing[0], tasks[0]])
             shown.append(where(table.lines, int(rows[graphs[place][0]])))
         text = one_line(repr(table.molecules[int(rows[differing[0]])]), 60)
-        found = f"{len(np.unique(differing))} molecules occur with different targets"
+        found = f"molecules with different targets: {len(np.unique(differing))}"
         warn(f"{table.name}: {found}, such as {text} in `{table.targets[tasks[0]]}` of {shown[0]} and {shown[1]}")
 
 

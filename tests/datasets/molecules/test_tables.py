@@ -91,7 +91,7 @@ def test_every_output_has_the_ids_of_the_table(kind, table, tmp_path):
 def test_equal_ids_are_named(table, tmp_path):
     for load in (load_dataset, lambda file: write_on_disk(file, tmp_path / "packed")):
         errors._SHOWN.clear()
-        with pytest.warns(InputWarning, match=r"m: 1 ids belong to several graphs, such as 'a' \(2 graphs\)"):
+        with pytest.warns(InputWarning, match=r"m: ids of several graphs: 1, such as 'a' \(2 graphs\)"):
             load(table("id,smiles\na,CCO\nb,CCN\na,CCC\n"))
 
 
@@ -145,10 +145,10 @@ def test_a_target_may_have_blanks_in_its_name(words, names, table):
 REPEATED = [
     (
         "smiles,y\nCCO,1\nCC,0\nOCC,0\nCCO,1\nC(C)O,\n",
-        "1 molecules occur .*, such as 'CCO' in `y` of line 4 and line 2",
+        "molecules with different targets: 1, such as 'CCO' in `y` of line 4 and line 2",
     ),
-    ("smiles,y\nCCO,\nxx,1\nOCC,1\nCCO,0\n", "1 molecules occur .*, such as 'CCO' in `y` of line 5 and line 4"),
-    ("smiles,y\nCCO,a\nOCC,b\nCC,b\nC-C,a\n", "2 molecules occur .*, such as 'CCO' in `y` of line 2 and line 3"),
+    ("smiles,y\nCCO,\nxx,1\nOCC,1\nCCO,0\n", "molecules with different targets: 1, such as 'CCO' in `y` of line 5 and line 4"),
+    ("smiles,y\nCCO,a\nOCC,b\nCC,b\nC-C,a\n", "molecules with different targets: 2, such as 'CCO' in `y` of line 2 and line 3"),
     ("smiles,y\nCCO,\nOCC,1\nCC,0\nCC,0\n", None),
 ]
 
