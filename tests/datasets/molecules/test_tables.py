@@ -145,10 +145,16 @@ def test_a_target_may_have_blanks_in_its_name(words, names, table):
 REPEATED = [
     (
         "smiles,y\nCCO,1\nCC,0\nOCC,0\nCCO,1\nC(C)O,\n",
-        "molecules with different targets: 1, such as 'CCO' in `y` of line 4 and line 2",
+        "1, such as 'CCO' in `y` of line 4 and line 2",
     ),
-    ("smiles,y\nCCO,\nxx,1\nOCC,1\nCCO,0\n", "molecules with different targets: 1, such as 'CCO' in `y` of line 5 and line 4"),
-    ("smiles,y\nCCO,a\nOCC,b\nCC,b\nC-C,a\n", "molecules with different targets: 2, such as 'CCO' in `y` of line 2 and line 3"),
+    (
+        "smiles,y\nCCO,\nxx,1\nOCC,1\nCCO,0\n",
+        "1, such as 'CCO' in `y` of line 5 and line 4",
+    ),
+    (
+        "smiles,y\nCCO,a\nOCC,b\nCC,b\nC-C,a\n",
+        "2, such as 'CCO' in `y` of line 2 and line 3",
+    ),
     ("smiles,y\nCCO,\nOCC,1\nCC,0\nCC,0\n", None),
 ]
 
@@ -158,7 +164,7 @@ def test_a_molecule_with_different_targets_is_named(text, says, table, recwarn):
     load_dataset(table(text), target="y")
     found = [str(each.message) for each in recwarn if "different targets" in str(each.message)]
     assert len(found) == (says is not None)
-    assert says is None or re.fullmatch(f"m: {says}", found[0])
+    assert says is None or re.fullmatch(f"m: molecules with different targets: {says}", found[0])
 
 
 def test_a_metal_that_standardise_leaves_out_is_named(recwarn):
