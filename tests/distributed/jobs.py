@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import graphcl.experiment.run_config  # noqa: F401
 from graphcl.commands import embed
 from graphcl.run import main
+from tests.conftest import overriding
 
 WORDS = "--seeds 0 --batch-size 16 --encoder.hidden_channels 8 --report false --eval knn --evaluation.folds 3"
 WORDS += " --evaluation.inner-folds 2 --checkpoint.epochs 1 --rank-timeout 30"
@@ -64,7 +65,9 @@ if __name__ == "__main__":
     dataset, folder = sys.argv[1], Path(sys.argv[2])
     common, run = ["--dataset", dataset, *WORDS.split()], folder / "run"
     words = {"mistake": ["--dataset", "sbm-400", "--method", "dgi"], "whole": ["--epochs", "2"]}
-    found = {name: job(folder, name, [*common, *more, "--out", str(folder / name)]) for name, more in words.items()}
+    found = {
+        name: job(folder, name, overriding(common, *more, "--out", str(folder / name))) for name, more in words.items()
+    }
     given = [str(folder / "whole"), "--dataset", dataset, "--batch-size", "5", "--shard-size", "5", "--shards", "npy"]
     found["embed"] = job(folder, "embed", [*given, "--out", str(folder / "shards")], command=embed.main)
     for name in ("values", "fewer"):
