@@ -32,6 +32,7 @@ ALLOWED = {
     ("datasets/disk/write.py", "open"), ("datasets/disk/write.py", "replace"),  # columns within `whole_folder`
     ("datasets/disk/write.py", "memmap"),
     ("datasets/fetch.py", "open"), ("datasets/staging.py", "replace"),  # downloads, within a staged folder
+    ("datasets/tu/load.py", "copyfile"), ("datasets/nodes/named.py", "copyfile"),  # within a staged folder
     ("commands/embed.py", "open"),  # a member of an archive, which is written whole
     ("experiment/record/epoch_log.py", "open"),  # to flush it
     ("experiment/record/run_folder.py", "rename"),  # of a whole file
@@ -53,6 +54,7 @@ def writes(source):
         is_call = name in ("write_text", "write_bytes") and isinstance(node.func, ast.Attribute)
         is_open = name == "open" and any(set(text) & set("wxa+") and len(text) < 4 for text in texts)
         is_move = name in ("rename", "replace") and (module in ("os", "shutil", "path", "partial") or name == "rename")
+        is_move = is_move or (module == "shutil" and name in ("copyfile", "copy", "copy2"))
         if is_call or is_open or is_move or (name in WRITERS and outside) or (name == "memmap" and "r+" in texts):
             yield name, node.lineno
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -178,7 +177,8 @@ class RunFolder:
         for seed in self.finished:
             if not any((self.path / "checkpoints" / f"seed-{seed}").glob("step-*.pt")):
                 raise InputError(f"{self.path} has no checkpoint of seed {seed} to train on from; start with --init.")
-        shutil.copyfile(self.path / "encoder.pt", self.path / f"encoder-{epochs}-epochs.pt")
+        former = (self.path / "encoder.pt").read_bytes()
+        write_whole(self.path / f"encoder-{epochs}-epochs.pt", lambda file: file.write(former))
         (self.path / "result.json").rename(self.path / f"result-{epochs}-epochs.json")
         self.result, self._weights, self._target_weights, self._embeddings = {}, {}, {}, {}
 

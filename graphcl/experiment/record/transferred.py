@@ -86,7 +86,7 @@ class TransferFiles:
         if "h" in arrays:
             arrays |= {**self._shared, "y": self._dataset.y.numpy(), **id_arrays(self._dataset.ids)}
         arrays |= {**label_arrays(self._dataset), "seeds": np.array(self.seeds)}
-        write_whole(self._folder / "encoder.pt", lambda file: save_encoder(file, self._description, self._weights))
+        save_encoder(self._folder / "encoder.pt", self._description, self._weights)
         write_whole(self._folder / name, lambda file: np.savez(file, **arrays))
         write_predictions(self._folder, seed, self.predicted, split, self._done)
         self._done.append(seed)
