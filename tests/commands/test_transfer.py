@@ -178,7 +178,7 @@ def test_molecules_that_do_not_fit(place, bbbp, capsys):
         load_for(description, numbers)
     gin = description.model_copy(update={"encoder": description.encoder.model_copy(update={"name": "gin"})})
     with pytest.raises(InputError, match=r"holds categories as whole numbers; the encoder .* with numbers"):
-        load_for(gin, "ogbg-molbbbp", place / "root")
+        load_for(gin, "ogbg-molbbbp", place / "root", str(place / "archives"))
 
 
 def test_a_probe_that_fits_no_evaluator_leaves_no_folder(tmp_path, capsys, recwarn):
