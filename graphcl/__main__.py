@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from graphcl.cli.entry_point import program
-from graphcl.commands import COMMANDS
+from graphcl.commands import command, summaries
 from graphcl.errors import InputError
 from graphcl.version import __version__
 
@@ -27,7 +27,7 @@ def _run(arguments: Sequence[str]) -> int:
     if len(arguments) > 1 and arguments[0] == "--help":  # as in graphcl --help losses
         arguments = ["run", *arguments]
     if not arguments or arguments[0] in ("--help", "-h"):
-        lines = [f"  {name:10} {summary}" for name, summary in COMMANDS.items()]
+        lines = [f"  {name:10} {summary}" for name, summary in summaries().items()]
         print("usage: graphcl COMMAND ...     (or python -m graphcl COMMAND ...)\n", *lines, sep="\n")
         print("\n`graphcl COMMAND --help` prints a command's options, `graphcl --help losses` the losses;")
         print("`graphcl --version` prints the version, with `--verbose` all that a bug report needs.")
@@ -39,11 +39,12 @@ def _run(arguments: Sequence[str]) -> int:
         if rest == ["--verbose"]:
             print(*_versions(), sep="\n")
         return 0
-    if name not in COMMANDS:
+    commands = summaries()
+    if name not in commands:
         from graphcl.arguments import nearest  # imported here, as it loads pydantic
 
-        raise InputError(f"unknown command `{name}`; {nearest(name, COMMANDS)}.")
-    code: int = importlib.import_module(f"graphcl.commands.{name}").main(rest)
+        raise InputError(f"unknown command `{name}`; {nearest(name, commands)}.")
+    code: int = command(name).main(rest)
     return code
 
 

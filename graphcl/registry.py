@@ -3,7 +3,7 @@
 A file in `graphcl/losses/formulas/` or `graphcl/augment/` registers its functions; the command line, the help text and
 the contract tests then find them. Installed packages add names by entry points of the groups `graphcl.losses`,
 `graphcl.augmentations`, `graphcl.encoders`, `graphcl.methods`, `graphcl.evaluators`, `graphcl.references`,
-`graphcl.datasets` and `graphcl.sources`.
+`graphcl.datasets` and `graphcl.sources`. The folders in `graphcl/extensions/` do the same.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import metadata
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 import yaml
@@ -164,18 +165,23 @@ class Registry(Mapping[str, Callable[..., Any]]):
                 package = importlib.import_module(name)
                 for module in pkgutil.iter_modules(getattr(package, "__path__", []), f"{name}."):
                     importlib.import_module(module.name)
-            # sorted by package name, so that name conflicts resolve independently of installation order
-            points = metadata.entry_points(group=self.group) if self.group else ()
-            for point in sorted(points, key=lambda point: (_package(point), point.name)):
+            for point in entry_points(self.group) if self.group else ():
                 self._plug_in(point)
 
     def _plug_in(self, point: metadata.EntryPoint) -> None:
-        """Register the function or class of another package's entry point; if this fails, warn and continue."""
+        """Register what an entry point names; if this fails, warn and continue.
+
+        It is a function or class, or a module whose decorators register names when it is loaded.
+        """
         package, known = _package(point), set(self._targets)
         try:
             target = point.load()
             # skip what a decorator registered while the module was loaded: a second registration would fail
-            if point.name not in self._targets.keys() - known and self._targets.get(point.name) is not target:
+            registered = self._targets.keys() - known
+            if isinstance(target, ModuleType):
+                if not registered:
+                    raise InputTypeError(f"{point.value} registers no {self.kind}.")
+            elif point.name not in registered and self._targets.get(point.name) is not target:
                 if not callable(target):
                     raise InputTypeError(f"{point.value} is not a function or class.")
                 self.register(point.name)(target)
@@ -183,6 +189,15 @@ class Registry(Mapping[str, Callable[..., Any]]):
             line = f"{self.kind} `{point.name}` of the installed package {package} is skipped: {reason(error)}"
             warn(line, PluginWarning)
         self._owners.update(dict.fromkeys(self._targets.keys() - known, package))
+
+
+def entry_points(group: str) -> list[metadata.EntryPoint]:
+    """Return the entry points of a group: those of graphcl's own extensions first, then by the name of the package.
+
+    So name conflicts resolve independently of the order of installation.
+    """
+    points = metadata.entry_points(group=group)
+    return sorted(points, key=lambda point: (not point.value.startswith("graphcl."), _package(point), point.name))
 
 
 def _package(point: metadata.EntryPoint) -> str:

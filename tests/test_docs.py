@@ -14,7 +14,7 @@ import pytest
 
 import graphcl
 from graphcl import augment, datasets, evaluate, losses, methods, registry
-from graphcl.commands import COMMANDS, sweep
+from graphcl.commands import command, summaries, sweep
 from graphcl.commands.run import COMMAND as RUN
 from graphcl.errors import InputError
 from graphcl.sweep.extend import extended
@@ -109,7 +109,7 @@ def parse(tmp_path, monkeypatch, own_names):
             names_of_script(words)
             return
         if words[1] != "sweep":
-            importlib.import_module(f"graphcl.commands.{words[1]}").COMMAND.parse(words[2:])
+            command(words[1]).COMMAND.parse(words[2:])
             return
         found = sweep.parse(words[2:])
         plan = extended(found.out, found.spec, found.whole)
@@ -165,7 +165,7 @@ NEEDED = dict.fromkeys(
 
 def test_the_options_in_the_text_exist():
     """Options of `graphcl.run` are parsed with their values; other options must occur in the package's source."""
-    commands = [importlib.import_module(f"graphcl.commands.{name}").COMMAND for name in COMMANDS]
+    commands = [command(name).COMMAND for name in summaries()]
     programs = "".join(each.help() for each in commands) + "".join(
         each.read_text() for each in (ROOT / "graphcl").rglob("*.py")
     )

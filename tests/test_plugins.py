@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from graphcl import __main__ as front
 from graphcl.errors import InputError
 from graphcl.registry import PluginWarning, Registry
 
@@ -70,6 +71,7 @@ assert 'graphcl_plugin_example' not in sys.modules  # not before something is lo
 from graphcl import Loss, dataset_names, load_dataset
 from graphcl.augment import two_views, Identity
 from graphcl.cli.help import topic
+from graphcl import __main__ as front
 from graphcl.errors import InputError
 from graphcl.registry import augmentations
 from graphcl.run import main
@@ -124,7 +126,7 @@ DEFECTS = [
     ("def extra(: pass\n", "bad_toys:extra", "invalid syntax"),
     ("", "bad_toys:extra", "module 'bad_toys' has no attribute 'extra'"),
     ("extra = 3\n", "bad_toys:extra", "bad_toys:extra is not a function or class."),
-    ("", "bad_toys", "bad_toys is not a function or class."),
+    ("", "bad_toys", "bad_toys registers no toy."),
     ("def extra(z, a=1, *, b: 'Missing' = 2): pass\n", "bad_toys:extra", "name 'Missing' is not defined"),
 ]
 
@@ -197,3 +199,16 @@ def test_data_sets_of_other_packages(known, tmp_path):
         load_dataset("set_broken", tmp_path)
     with pytest.raises(InputError, match="holds no graph"):
         load_dataset("set_empty", tmp_path)
+
+
+def test_a_package_adds_a_command_and_a_module_of_names(folder, toys, capsys):
+    code = (
+        "from toys import toys\nSUMMARY = 'count words'\ndef main(arguments):\n    print(*arguments)\n    return 3\n"
+        "@toys.register('counted')\ndef counted(z):\n    return z\n"
+    )
+    install(folder, "counting", code, {"graphcl.commands": {"count": "counting"}, "graphcl.toys": {"all": "counting"}})
+    assert front.main(["count", "a", "b"]) == 3
+    assert capsys.readouterr().out == "a b\n"
+    front.main(["--help"])
+    assert "  count      count words" in capsys.readouterr().out
+    assert [*toys] == ["counted", "own"]

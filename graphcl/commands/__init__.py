@@ -1,7 +1,15 @@
 """The commands: `NAME.py` holds the settings, the help text and `main` of `graphcl NAME`.
 
-What needs PyTorch is imported in the functions that use it, so that help texts are fast.
+What needs PyTorch is imported in the functions that use it, so that help texts are fast. An installed package, or an
+extension of this one, adds a command by an entry point of the group `graphcl.commands`: a module with `main` and a
+one-line `SUMMARY`.
 """
+
+from __future__ import annotations
+
+import importlib
+from importlib.metadata import entry_points
+from types import ModuleType
 
 COMMANDS = {
     "run": "train an encoder by contrastive learning, embed the data set, score the embedding",
@@ -14,4 +22,18 @@ COMMANDS = {
     "export": "write a trained encoder as ONNX or pt2, to run without this library",
     "pack": "write a data set to disk, for memory-mapping",
 }
-"""Command -> summary, in the order of `graphcl --help`."""
+"""Command of this package -> summary, in the order of `graphcl --help`."""
+
+
+def summaries() -> dict[str, str]:
+    """Return command -> summary: those of `COMMANDS`, then those of other packages."""
+    added = {point.name: point.load().SUMMARY for point in entry_points(group="graphcl.commands")}
+    return COMMANDS | {name: summary for name, summary in added.items() if name not in COMMANDS}
+
+
+def command(name: str) -> ModuleType:
+    """Return the module of one of the `summaries`."""
+    if name in COMMANDS:
+        return importlib.import_module(f"graphcl.commands.{name}")
+    module: ModuleType = next(point for point in entry_points(group="graphcl.commands") if point.name == name).load()
+    return module
