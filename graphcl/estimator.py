@@ -38,7 +38,7 @@ from graphcl.models.towers import Role, Tower, TwoTowers
 from graphcl.sparse.explain import Pattern, explain
 from graphcl.sparse.rows import SparseRows
 from graphcl.system.files import new_file
-from graphcl.system.threads import one_thread
+from graphcl.system.processes import one_thread
 from graphcl.training.loop import embed
 
 Named = str | dict[str, Any]

@@ -11,8 +11,7 @@ from typing import Any
 
 from graphcl.errors import EXIT_CODE, READ_AS_OPTIONS, InputError, InputWarning, Stopped, printable, reason
 from graphcl.system.progress import showing
-from graphcl.system.signals import one_interrupt
-from graphcl.system.streams import discard, lasting_streams
+from graphcl.system.signals import discard, lasting_streams, one_interrupt
 
 _OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
 """Texts that identify torch's out-of-memory errors, which are plain RuntimeErrors."""

@@ -9,7 +9,7 @@ from graphcl.cli.command_line import Command, Options, one_value
 from graphcl.cli.entry_point import program
 from graphcl.cli.help import similar_options, topic
 from graphcl.config import Config, make_config
-from graphcl.distributed.environment import report_once
+from graphcl.distributed.launch import report_once
 from graphcl.errors import InputError
 from graphcl.system.memory import keep_freed_memory
 

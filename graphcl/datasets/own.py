@@ -21,7 +21,7 @@ from graphcl.datasets.staging import allow_pyg_containers
 from graphcl.datasets.store import check_edge_index, describe, is_dense
 from graphcl.errors import InputError, InputTypeError, one_line, reason, warn
 from graphcl.graphs.batching import unsupported
-from graphcl.system.torch_file import read_torch_file
+from graphcl.system.arrays import read_torch_file
 
 _MAX_SORTED = 50_000_000
 """Data sets with more edges are not checked for edges in one direction only."""

@@ -10,8 +10,8 @@ import torch
 
 from graphcl.diagnose.scored import Scored
 from graphcl.evaluate import FoldScores
+from graphcl.system.arrays import read_torch_file, write_torch_file
 from graphcl.system.files import digest
-from graphcl.system.torch_file import read_torch_file, write_torch_file
 
 
 def kept_scores(

@@ -3,6 +3,8 @@
 Without torchrun, the group has one process, so callers need no special case. Wrap training code in
 `across(ranks.process_group)`, so that losses and methods work on the global batch. When a rank dies, collectives on the
 other ranks fail or time out. These ranks then end with a one-line message, and torchrun ends the job.
+
+The module imports torch only for several ranks, so that help texts are fast.
 """
 
 from __future__ import annotations
@@ -15,14 +17,12 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-import torch.distributed as dist
-
-from graphcl.distributed import ranks
-from graphcl.distributed.environment import launched
 from graphcl.errors import EXIT_CODE, InputError, reason
+
+if TYPE_CHECKING:
+    import torch.distributed as dist
 
 _PATIENCE = timedelta(days=7)
 """Timeout of `Ranks`'s collectives, in which other ranks wait while rank 0 loads, embeds and scores."""
@@ -69,6 +69,9 @@ class _Torchrun(Ranks):
     """Ranks that torchrun started."""
 
     def __init__(self, timeout: float) -> None:
+        import torch
+        import torch.distributed as dist
+
         self.rank, self.size, self.local_rank = (int(os.environ[key]) for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
         try:
@@ -83,12 +86,18 @@ class _Torchrun(Ranks):
         self._store: Any = dist.PrefixStore("graphcl", dist.distributed_c10d._get_default_store())
 
     def barrier(self) -> None:
+        import torch.distributed as dist
+
         dist.barrier(group=self._patient)
 
     def broadcast_object(self, value: Any) -> Any:
+        from graphcl.distributed import ranks
+
         return ranks.broadcast_object(value, self._patient)
 
     def all_gather_object(self, value: Any) -> list[Any]:
+        from graphcl.distributed import ranks
+
         return ranks.all_gather_object(value, self._patient)
 
     def is_first_to_fail(self, message: str = "") -> bool:
@@ -97,6 +106,33 @@ class _Torchrun(Ranks):
             return bool(self._store.add(f"failed/{zlib.crc32(message.encode())}", 1) == 1)
         except RuntimeError:  # the process that holds the store has ended
             return True
+
+
+def launched() -> bool:
+    """Return whether torchrun started this process as one of two or more.
+
+    Raises:
+        InputError: WORLD_SIZE is set, but a variable of torchrun is missing or is not a number.
+    """
+    if os.environ.get("WORLD_SIZE", "1").strip() == "1":
+        return False
+    for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_PORT", "MASTER_ADDR"):
+        value = os.environ.get(name, "")
+        if not (value if name == "MASTER_ADDR" else value.isdecimal()):
+            wrong = f"WORLD_SIZE is set, but the variable {name} is {value[:40]!r}"
+            raise InputError(f"{wrong}; start the processes by torchrun, or unset WORLD_SIZE for a single process.")
+    return True
+
+
+@contextmanager
+def report_once() -> Iterator[None]:
+    """Clear the message of an InputError before `launch` on all but one process per machine, to print it once."""
+    try:
+        yield
+    except InputError as error:
+        if launched() and os.environ["LOCAL_RANK"] != "0":
+            error.args = ()
+        raise
 
 
 @contextmanager
@@ -116,6 +152,8 @@ def launch(timeout: float = 300.0) -> Iterator[Ranks]:
     if not launched():
         yield Ranks()
         return
+    import torch.distributed as dist
+
     started = _Torchrun(timeout)
     try:
         with open(os.devnull, "w") as nowhere, redirect_stdout(sys.stdout if started.is_main else nowhere):
@@ -132,8 +170,8 @@ def launch(timeout: float = 300.0) -> Iterator[Ranks]:
         # gloo raises a RuntimeError that names one of its source files
         if not isinstance(error, dist.DistError) and not re.search("gloo|nccl", str(error), re.IGNORECASE):
             raise
-        found = re.sub(r"^\[.*?\] ", "", reason(error)).partition(". ")[0]  # drop gloo's source file and advice
-        message = f"another rank failed or timed out ({found}); the job ends, saved results are kept."
+        text = re.sub(r"^\[.*?\] ", "", reason(error)).partition(". ")[0]  # drop gloo's source file and advice
+        message = f"another rank failed or timed out ({text}); the job ends, saved results are kept."
         raise LostRankError(message if first else "") from error  # the first rank to fail prints the reason
     started.barrier()
     dist.destroy_process_group()

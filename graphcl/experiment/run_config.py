@@ -30,7 +30,7 @@ from graphcl.experiment.scoring import with_usable_evaluation
 from graphcl.experiment.seed import run_seed
 from graphcl.experiment.vectors import warn_of_vectors
 from graphcl.system.progress import showing
-from graphcl.system.streams import lasting_streams
+from graphcl.system.signals import lasting_streams
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from graphcl.models.standardised import Standardised
 from graphcl.models.towers import Role, make_tower
 from graphcl.registry import encoders
 from graphcl.sparse.encoder import WLSparse
-from graphcl.system.torch_file import read_torch_file, write_torch_file
+from graphcl.system.arrays import read_torch_file, write_torch_file
 from graphcl.version import __version__
 
 FORMAT = "graphcl encoder"

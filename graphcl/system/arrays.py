@@ -1,67 +1,63 @@
-"""Read the arrays of a `.npz` file, write a `.npy` file, and store strings as UTF-8 bytes."""
+"""Read and write arrays (`.npz`, `.npy`) and PyTorch files, without running code; store strings as UTF-8 bytes."""
 
 from __future__ import annotations
 
+import copy
 import io
 import itertools
 import os
+import pickle
+import re
 import struct
+import warnings
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
-from graphcl.errors import InputError, reason
+from graphcl.errors import InputError, one_line, reason
 from graphcl.system.files import check_regular, write_whole
 
-FREE_BYTES, MAX_RATIO = 16 * 2**20, 4
-"""Arrays of more than `FREE_BYTES` bytes may unpack to at most `MAX_RATIO` times the size of their file."""
-
-
-def _mapped(path: Path, archive: zipfile.ZipFile, member: str, arrays: Any) -> Any:
-    """Return an array of a `.npz` file, memory-mapped if it is large and not compressed; its checksum is verified."""
-    entry = archive.getinfo(member)
-    if entry.file_size <= FREE_BYTES or entry.compress_type != zipfile.ZIP_STORED:
-        return arrays[member.removesuffix(".npy")]
-    with archive.open(entry) as file:
-        while file.read(2**20):
-            pass
-    with path.open("rb") as file:
-        file.seek(entry.header_offset + 26)
-        file.seek(sum(struct.unpack("<HH", file.read(4))), os.SEEK_CUR)  # lengths of the name and of further fields
-        if np.lib.format.read_magic(file) != (1, 0):
-            return arrays[member.removesuffix(".npy")]
-        shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-        if dtype.hasobject:
-            raise ValueError("it holds Python objects")
-        return np.memmap(path, dtype, "c", file.tell(), shape, "F" if fortran else "C")
+MAPPED_BYTES = 16 * 2**20
+"""Arrays of more bytes are memory-mapped if their file is not compressed."""
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """Return the arrays in a `.npz` file, by name, large ones memory-mapped; Python objects are refused, not unpickled.
 
     Raises:
-        InputError: the file cannot be read, is corrupted, or unpacks to far more than its size.
+        InputError: the file cannot be read or is corrupted.
     """
     check_regular(path)
     try:
-        packed = path.stat().st_size
-        with zipfile.ZipFile(path) as archive:
-            total = sum(entry.file_size for entry in archive.infolist())
-            names = [name.removesuffix(".npy") for name in archive.namelist()]
-        if len({*names}) < len(names):
-            raise ValueError("it has two arrays of the same name")
-        if total > max(FREE_BYTES, MAX_RATIO * packed):
-            raise ValueError(f"its {packed} bytes would unpack to {total} bytes")
         with np.load(path, allow_pickle=False) as arrays:
-            found = {name: _mapped(path, arrays.zip, f"{name}.npy", arrays) for name in arrays.files}
-        if not all(isinstance(each, np.ndarray) for each in found.values()):
+            values = {name: _mapped(path, arrays, name) for name in arrays.files}
+        if not all(isinstance(value, np.ndarray) for value in values.values()):
             raise ValueError("it does not hold arrays")
-        return found
+        return values
     except Exception as error:  # a corrupted archive can raise any exception, so catch all
         raise InputError(f"{path} cannot be read: {reason(error)}.") from None
+
+
+def _mapped(path: Path, arrays: Any, name: str) -> Any:
+    """Return an array of a `.npz` file, memory-mapped if it is large and not compressed; its checksum is verified."""
+    entry = arrays.zip.getinfo(f"{name}.npy")
+    if entry.file_size <= MAPPED_BYTES or entry.compress_type != zipfile.ZIP_STORED:
+        return arrays[name]
+    with arrays.zip.open(entry) as file:
+        while file.read(2**20):
+            pass
+    with path.open("rb") as file:
+        file.seek(entry.header_offset + 26)
+        file.seek(sum(struct.unpack("<HH", file.read(4))), os.SEEK_CUR)  # lengths of the name and of further fields
+        if np.lib.format.read_magic(file) != (1, 0):
+            return arrays[name]
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+        if dtype.hasobject:
+            raise ValueError("it holds Python objects")
+        return np.memmap(path, dtype, "c", file.tell(), shape, "F" if fortran else "C")
 
 
 def encode(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -111,3 +107,55 @@ def write_array(path: Path, values: np.ndarray) -> None:
     buffer = io.BytesIO()  # into a file, NumPy may ignore that the disk is full
     np.save(buffer, values, allow_pickle=False)
     write_whole(path, lambda file: file.write(buffer.getbuffer()))
+
+
+def write_torch_file(file: str | os.PathLike[str] | IO[bytes], content: object) -> None:
+    """Write a PyTorch file, by a path atomically, or into an open file."""
+    import torch  # imported here, as help texts need no torch
+
+    buffer = io.BytesIO()  # PyTorch's own file writer aborts the process on a full disk
+    torch.save(content, buffer)
+    if isinstance(file, str | os.PathLike):
+        write_whole(Path(file), lambda whole: whole.write(buffer.getbuffer()))
+    else:
+        file.write(buffer.getbuffer())
+
+
+def read_torch_file(path: Path, instead: str) -> Any:
+    """Return the content of a file that `torch.save` wrote, on the CPU: tensors, numbers, strings and containers.
+
+    The file is read with `weights_only=True`. It is refused if it is compressed, or a record does not match its
+    checksum.
+
+    Args:
+        path: path of the file.
+        instead: advice in the message about a file that holds code.
+
+    Raises:
+        InputError: the file cannot be read, is corrupted, or holds code, which is never run.
+    """
+    import torch  # imported here, as help texts need no torch
+
+    check_regular(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if sum(entry.file_size for entry in archive.infolist()) > path.stat().st_size:
+                raise ValueError("it is compressed, which PyTorch never does")
+            if any(name.endswith("/constants.pkl") for name in archive.namelist()):
+                raise ValueError("it is a TorchScript program")
+            damaged = archive.testzip()  # torch.load does not verify checksums, so a flipped bit would go unnoticed
+            if damaged is not None:
+                raise ValueError(f"{damaged} does not match its checksum")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns about unusual pickles, but the error below suffices
+            # memory-mapped, as some versions of torch otherwise read past the end of a short record
+            content = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+        return copy.deepcopy(content)  # a copy in memory, so that the file may change
+    except Exception as error:  # a corrupted file can raise any exception, so catch all
+        text = " ".join(str(error).split()) or type(error).__name__
+        code = re.search(r"GLOBAL ([\w.]+)", text) if isinstance(error, pickle.UnpicklingError) else None
+        # drop the rest of the message, which advises to run the code
+        text = text.rpartition("WeightsUnpickler error: ")[2].partition(" Check the documentation")[0]
+        fault = f"is not a PyTorch file, or is corrupted ({one_line(text.partition('. ')[0]).rstrip('.')})"
+        fault = f"holds pickled code ({code[1]}), which is never run; {instead}" if code else fault
+        raise InputError(f"file {str(path)!r} {fault}.") from None

@@ -1,11 +1,23 @@
-"""Measure the memory of the machine, and make glibc keep freed memory instead of returning it to the system."""
+"""Measure memory, let glibc keep freed memory, and hold many rows in a file, whose pages the system can write back."""
 
 from __future__ import annotations
 
 import ctypes
 import math
+import mmap
 import os
+import tempfile
 from contextlib import suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from graphcl.system.files import naming
+
+if TYPE_CHECKING:  # commands without torch import this module
+    from torch import Tensor
+
+HELD = 2**26
+"""Bytes from which `Rows` are kept in a file."""
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of glibc's malloc.h
 
@@ -37,3 +49,35 @@ def total_memory() -> float:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
         return math.inf
+
+
+class Rows:
+    """Rows that are appended in parts; many are in an unlinked file in the folder for temporary files (TMPDIR)."""
+
+    def __init__(self) -> None:
+        self._parts: list[Tensor] = []
+        self._file: IO[bytes] | None = None
+        self._count = self._bytes = 0
+
+    def append(self, part: Tensor) -> None:
+        """Append rows `[B, ...]`, all of one shape and dtype."""
+        self._parts.append(part)
+        self._count, self._bytes = self._count + len(part), self._bytes + part.nbytes
+        if self._bytes > HELD:
+            with naming(Path(tempfile.gettempdir())):
+                # closed with its mapping
+                self._file = self._file or tempfile.TemporaryFile(prefix="graphcl-")  # noqa: SIM115
+                for rows in self._parts:
+                    self._file.write(rows.contiguous().numpy().data)
+            self._parts = [part[:0]]
+
+    def joined(self) -> Tensor:
+        """Return all rows `[n, ...]`."""
+        import torch
+
+        if self._file is None:
+            return torch.cat(self._parts)
+        like, shape = self._parts[0], (self._count, *self._parts[0].shape[1:])
+        self._file.flush()
+        pages = mmap.mmap(self._file.fileno(), self._bytes)
+        return torch.frombuffer(pages, dtype=like.dtype, count=math.prod(shape)).view(shape)

@@ -1,4 +1,4 @@
-"""Run tasks in processes of this machine or on a cluster; if a process dies, the other processes continue."""
+"""Run tasks in processes of this machine or on a cluster, where the death of one does not end the others; threads."""
 
 from __future__ import annotations
 
@@ -190,3 +190,16 @@ def _exit_without(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)
+
+
+@contextlib.contextmanager
+def one_thread(active: bool = True) -> Iterator[None]:
+    """Use one CPU thread within a `with` block, if `active`: on busy cores, threads of small operations wait long."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1 if active else before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

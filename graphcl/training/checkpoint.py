@@ -12,9 +12,9 @@ from typing import Any
 from graphcl.arguments import Count, Positive, checked, shown
 from graphcl.distributed import ranks
 from graphcl.errors import InputError, Stopped, reason
+from graphcl.system.arrays import read_torch_file, write_torch_file
 from graphcl.system.files import remove_partial
 from graphcl.system.signals import Stop
-from graphcl.system.torch_file import read_torch_file, write_torch_file
 from graphcl.training.state import OtherTrainingError, Training
 
 FORMAT, VERSION = "graphcl training", 3

@@ -19,8 +19,8 @@ from graphcl.methods import Method
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.sparse import SparseModel, with_projector
 from graphcl.sparse.rows import SparseRows
+from graphcl.system.memory import Rows
 from graphcl.system.progress import progress
-from graphcl.system.rows import Rows
 from graphcl.training.checkpoint import Checkpoints
 from graphcl.training.epoch import Epoch
 from graphcl.training.settings import TrainingSettings

@@ -212,7 +212,7 @@ def test_a_run_killed_at_every_file_ends_the_same(graphs, unbroken, tmp_path, mo
             left.remove((name, "after"))
             raise Killed
 
-    for module in (graphcl.system.files, graphcl.system.torch_file, run_folder):
+    for module in (graphcl.system.files, graphcl.system.arrays, run_folder):
         monkeypatch.setattr(module, "write_whole", write_whole)
     while not ends or ends[-1] is Killed:
         try:

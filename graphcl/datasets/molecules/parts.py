@@ -13,10 +13,10 @@ import torch
 from torch_geometric.data import Data
 
 from graphcl.datasets.molecules.smiles import Chunk, Parsed, parse
+from graphcl.system.arrays import write_torch_file
 from graphcl.system.files import remove_partial
 from graphcl.system.processes import completed
 from graphcl.system.progress import progress
-from graphcl.system.torch_file import write_torch_file
 
 
 def parse_by(executor: Executor, folder: Path, chunks: list[Chunk]) -> Iterator[Parsed]:

@@ -21,7 +21,7 @@ from graphcl.datasets.settings import NodeFeatures
 from graphcl.datasets.staging import allow_pyg_containers
 from graphcl.datasets.store import check_store
 from graphcl.errors import InputError, InputTypeError
-from graphcl.system.torch_file import read_torch_file
+from graphcl.system.arrays import read_torch_file
 
 Split = Mapping[str, Tensor]
 MASKS = {"train": "train_mask", "valid": "val_mask", "test": "test_mask"}

@@ -23,7 +23,7 @@ from graphcl.datasets.staging import allow_pyg_containers, load_cached
 from graphcl.datasets.store import check_store
 from graphcl.datasets.tu.read import PARTS, Texts, read_texts
 from graphcl.errors import InputError, warn
-from graphcl.system.torch_file import write_torch_file
+from graphcl.system.arrays import write_torch_file
 
 
 def load_tu(name: str, root: Path, mirror: Mirror, features: TUFeatures = "labels") -> Collated:
