@@ -20,7 +20,7 @@ from study import write_pairs
 from torch.nn.functional import one_hot
 from torch_geometric.data import Data, InMemoryDataset
 
-from graphcl.graphs.colours import first_colours, mix, refine
+from graphcl.graphs.wl import first_colours, mix, refine
 
 FLOWS = {
     "gates": "abc -g AND,OR,XOR,MUX",

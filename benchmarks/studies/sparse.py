@@ -19,7 +19,7 @@ from torch.nn.functional import normalize
 
 from graphcl import GIN, ContrastiveModel, Identity, ResidentLoader, TwoViews, embed, train
 from graphcl.evaluate.ranking import cosines, rank_by
-from graphcl.graphs.wl import histogram, refine
+from graphcl.graphs.wl import histogram, numbered
 from graphcl.loaders.pairs import EpochPairs
 from graphcl.losses import Loss, infonce
 from graphcl.models.deep_sets import DeepSets
@@ -86,7 +86,7 @@ def pooled(part, model):
 def subtree(part, depth):
     """Return the similarity of the WL subtree kernel."""
     batch = part.loader.batch(torch.arange(n := len(part.graphs)))
-    found = refine(batch.x.argmax(1).numpy(), batch.edge_index.numpy(), depth)
+    found = numbered(batch.x.argmax(1).numpy(), batch.edge_index.numpy(), depth)
     return wl.kernel([histogram(each, batch.batch.numpy()) for each in found], np.arange(n)).similarity(depth, [])
 
 

@@ -21,7 +21,7 @@ from torch_geometric.data import Batch
 
 from graphcl.datasets import load_dataset
 from graphcl.evaluate import FoldScores, Kernel, svm
-from graphcl.graphs.wl import histogram, refine, unary
+from graphcl.graphs.wl import histogram, numbered, unary
 from graphcl.report.summary import environment
 from graphcl.system.files import read_json, write_text
 
@@ -33,7 +33,7 @@ def colours(dataset):
     """Return the histograms of WL colours of all graphs, one sparse matrix `[graphs, colours]` for each depth."""
     batch = Batch.from_data_list(list(dataset))
     labels = batch.x.argmax(1).numpy()  # all 0 for the one column of a set without labels
-    return [histogram(each, batch.batch.numpy()) for each in refine(labels, batch.edge_index.numpy(), DEPTH)]
+    return [histogram(each, batch.batch.numpy()) for each in numbered(labels, batch.edge_index.numpy(), DEPTH)]
 
 
 def kernels(histograms, kind):

@@ -11,7 +11,8 @@ from torch import Tensor
 from torch_geometric.data import Batch
 
 from graphcl.arguments import named_arguments
-from graphcl.graphs.batching import Layout, select
+from graphcl.graphs.batching import Layout
+from graphcl.graphs.select import select
 
 
 @dataclass(frozen=True)

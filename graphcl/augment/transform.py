@@ -16,7 +16,8 @@ from torch_geometric.transforms import BaseTransform
 from graphcl.arguments import named_arguments, shown
 from graphcl.augment.decision import Decision, apply_decision
 from graphcl.errors import InputError, InputTypeError
-from graphcl.graphs.batching import Layout, as_batch, levels
+from graphcl.graphs.batching import Layout, as_batch
+from graphcl.graphs.select import levels
 from graphcl.registry import augmentations
 
 Graphs = TypeVar("Graphs")  # `Batch` or `Data`; an augmentation returns the type of its input

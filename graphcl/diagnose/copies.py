@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from graphcl.datasets.dataset import GraphDataset
-from graphcl.graphs.wl import graph_numbers, refine
+from graphcl.graphs.wl import graph_numbers, numbered
 from graphcl.references.wl import first_colours
 
 DEPTH = 10
@@ -52,7 +52,7 @@ def count_copies(dataset: GraphDataset) -> Copies:
     """Return which graphs of a data set, and of its targets, are copies of each other; classes without targets only."""
     labels, edge_index, graph = first_colours(dataset, torch.arange(dataset.num_rows))
     colours, count = labels, 0
-    for colours in refine(labels, edge_index, DEPTH):
+    for colours in numbered(labels, edge_index, DEPTH):
         if colours.max() + 1 == count:
             break
         count = colours.max() + 1

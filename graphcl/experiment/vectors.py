@@ -10,7 +10,7 @@ from graphcl.config import Config
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.invalid import kept_rows
 from graphcl.errors import InputError, warn
-from graphcl.graphs.vectors import read_vectors
+from graphcl.graphs.columns import read_vectors
 
 _SAME = 0.999
 """Rank correlation from which a column of the vectors counts as a target."""

@@ -20,13 +20,10 @@ from torch_geometric.data import Batch, Data, HeteroData, TemporalData
 from graphcl.arguments import shown
 from graphcl.errors import InputError, InputTypeError
 from graphcl.graphs import native
-from graphcl.graphs.restrict import restrict
 from graphcl.graphs.segment import nonzero, pick, pointers, ranges, repeat, to_device
 
 MASK = -1
 """Integer that replaces a masked category; `attribute_mask` writes it and `molecule_gine` learns its embedding."""
-_REBUILT = {"batch", "ptr", "num_nodes"}
-_NODE_LEVEL = ("x", "pos")
 _PLAIN: type[Batch] = type(Batch())
 """Class of the batches of `Data`; a call of `Batch` would create a metaclass each time."""
 
@@ -195,35 +192,6 @@ def members_of(batch: Any) -> tuple[Batch, Batch]:
     return one, two
 
 
-def levels(batch: Batch, layout: Layout) -> dict[str, str]:
-    """Return the level of each attribute (`node`, `edge` or `other`), inferred from its size and name."""
-    slices = bookkeeping(batch)[0] or {}
-    found = {}
-    rebuilt = _rebuilt(batch)
-    for key, value in batch._store.items():
-        if key in rebuilt:
-            continue
-        found[key] = "other"
-        if not isinstance(value, Tensor) or value.dim() == 0:
-            continue
-        dim = batch.__cat_dim__(key, value)
-        size = value.size(dim) if isinstance(dim, int) else -1
-        node, edge = size == layout.num_nodes, size == layout.num_edges
-        named_node, named_edge = key in _NODE_LEVEL or key.startswith("node_"), key.startswith("edge")
-        # Reading the parts' sizes synchronises with the device, so do it only if the name does not show the level.
-        if (node or edge) and not (named_node or named_edge):
-            parts = slices[key].cpu() if key in slices else None
-            if size == layout.num_graphs and (parts is None or torch.equal(parts, torch.arange(size + 1))):
-                continue  # one entry per graph, or most likely so, hence `other`
-            node = node and (parts is None or torch.equal(parts, layout.ptr.cpu()))
-            edge = edge and (parts is None or torch.equal(parts, slices["edge_index"].cpu()))
-        if node and edge:
-            node, edge = not named_edge, named_edge
-        if node or edge:
-            found[key] = "node" if node else "edge"
-    return found
-
-
 def assemble(
     like: type[Data],
     fields: Mapping[str, Any],
@@ -256,48 +224,6 @@ def assemble(
         none_added = torch.zeros(num_graphs, dtype=torch.long) if slices.keys() - incs.keys() else None
         bookkeeping(out, slices, {key: incs.get(key, none_added) for key in slices})
     return out
-
-
-def select(
-    batch: Batch, layout: Layout, keep_node: Tensor | None, keep_edge: Tensor | None, changed: Mapping[str, Tensor]
-) -> Batch:
-    """Return a new batch of the kept nodes and edges of `batch`. All graphs stay; node indices are renumbered.
-
-    The masks are those of `restrict`. `changed` holds new values of `edge_index [2, E]` and of other attributes.
-    """
-    fields = {key: value for key, value in batch._store.items() if key not in _REBUILT} | dict(changed)
-    edge_index = fields["edge_index"]
-    known, incs = bookkeeping(batch)
-    slices = {key: part for key, part in (known or {}).items() if key not in _REBUILT}
-    incs = dict(incs)
-    level = levels(batch, layout)
-    if keep_node is not None:
-        _refuse_node_indices(batch)
-    with_edges = any(where == "edge" and key != "edge_index" for key, where in level.items())
-    # the loops read as many edges as the layout has
-    compiled = layout.compiled and edge_index.shape == layout.edge_index.shape and native.takes(edge_index)
-    part = restrict(layout.ptr, layout.batch, edge_index, layout.edge_ptr, keep_node, keep_edge, with_edges, compiled)
-
-    cuts = part.cuts or (part.ptr, part.edge_ptr)
-    for key, where in level.items():
-        kept, ptr, cut = (part.nodes, part.ptr, cuts[0]) if where == "node" else (part.edges, part.edge_ptr, cuts[1])
-        if where == "other" or ptr is None or (where == "node" and kept is None):
-            continue
-        if kept is not None and key != "edge_index":
-            fields[key] = pick(fields[key], kept, batch.__cat_dim__(key, fields[key]))
-        if key in slices:
-            slices[key] = cut
-        if f"{key}_ptr" in fields:
-            fields[f"{key}_ptr"] = ptr
-            fields[f"{key}_batch"] = part.batch if where == "node" else pick(part.batch, part.edge_index[0])
-    fields["edge_index"] = part.edge_index
-    if part.cuts is not None:
-        incs["edge_index"] = cuts[0][:-1]
-    # Without a node-level attribute, PyG cannot infer the number of nodes, so store `num_nodes`.
-    inferable = any(where == "node" and (key in _NODE_LEVEL or "node" in key) for key, where in level.items())
-    keep_num_nodes = "num_nodes" in batch._store or not inferable
-    parts = slices if known is not None else None
-    return assemble(_graph_class(batch), fields, parts, incs, part.ptr, part.batch, keep_num_nodes)
 
 
 def split(batch: Batch, sizes: Sequence[int]) -> list[Batch]:
@@ -342,7 +268,7 @@ def split(batch: Batch, sizes: Sequence[int]) -> list[Batch]:
         own_slices = {key: each[number] for key, each in part_slices.items()}
         own_incs = {key: each[number] for key, each in part_incs.items()}
         own = ptrs[number], graphs[number], keep_num_nodes
-        parts.append(assemble(_graph_class(batch), fields, own_slices, own_incs, *own))
+        parts.append(assemble(graph_class(batch), fields, own_slices, own_incs, *own))
     return parts
 
 
@@ -364,7 +290,7 @@ def twice(batch: Batch) -> Batch:
     ptr = torch.cat([batch.ptr, batch.ptr[1:] + batch.num_nodes])
     parts = {key: ends[id(part)] for key, part in slices.items()}
     own = ptr, joined("batch", batch.batch), "num_nodes" in batch._store
-    return assemble(_graph_class(batch), fields, parts, shifts, *own)
+    return assemble(graph_class(batch), fields, parts, shifts, *own)
 
 
 def _cut(value: Tensor, counts: Tensor, offsets: Tensor | None = None, dim: int = 0) -> Sequence[Tensor]:
@@ -387,7 +313,8 @@ def with_entries(batch: Batch, key: str, values: Tensor) -> Batch:
     return out
 
 
-def _graph_class(batch: Batch) -> type[Data]:
+def graph_class(batch: Batch) -> type[Data]:
+    """Return the class of the graphs that `batch.to_data_list()` returns."""
     cls: type[Data] = type(batch).__bases__[-1]
     return cls
 
@@ -395,21 +322,3 @@ def _graph_class(batch: Batch) -> type[Data]:
 def counts_nodes(key: str) -> bool:
     """Return whether PyG treats the attribute `key` as node indices, which it shifts when batching."""
     return "index" in key or key == "face"
-
-
-def _rebuilt(batch: Batch) -> set[str]:
-    """Return the names of attributes that batching creates: `_REBUILT` and the attributes of `follow_batch`."""
-    keys = set(batch._store.keys())  # once, as `key in batch` lists all keys at every call
-    return _REBUILT | {f"{key}_{suffix}" for key in keys for suffix in ("batch", "ptr")} & keys
-
-
-def _refuse_node_indices(batch: Batch) -> None:
-    own_rules = _graph_class(batch).__inc__ is not Data.__inc__
-    for key in set(batch._store.keys()) - {"edge_index", *_rebuilt(batch)}:
-        value = batch[key]
-        shifted = own_rules and isinstance(value, Tensor) and bool(torch.as_tensor(batch.__inc__(key, value)).any())
-        if counts_nodes(key) or shifted:
-            raise InputError(
-                f"`{key}` holds node indices, which an augmentation that removes nodes would leave dangling; "
-                f"remove it from the graphs before augmenting."
-            )

@@ -9,7 +9,7 @@ from torch_geometric.data import Batch
 
 from graphcl.arguments import Count, Fraction
 from graphcl.errors import InputError
-from graphcl.graphs.vectors import Vectors, read_vectors, standardise
+from graphcl.graphs.columns import Vectors, read_vectors, standardised_vectors
 from graphcl.methods.method import LossOfViews, Method, Outcome, require_ids, require_repulsion
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
@@ -69,7 +69,7 @@ class CLIP(Method):
         require_repulsion(self.loss, "clip")
         if isinstance(vectors, str) and not vectors:
             raise InputError("method `clip` needs `vectors`, an array or a .npy file with a row of numbers per graph.")
-        rows = standardise(read_vectors(vectors))
+        rows = standardised_vectors(read_vectors(vectors))
         if len(rows) != num_graphs:
             what = vectors if isinstance(vectors, str) else "the array"
             found = f"{what} has {len(rows)}, the data set {num_graphs}"

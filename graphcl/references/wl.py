@@ -13,7 +13,7 @@ from torch import Tensor
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.evaluate import Kernel
 from graphcl.evaluate.ranking import Similarity
-from graphcl.graphs.wl import histogram, refine, unary
+from graphcl.graphs.wl import histogram, numbered, unary
 from graphcl.loaders.loader import make_loader
 from graphcl.references.rows import Inputs
 from graphcl.registry import references
@@ -53,7 +53,7 @@ def _kernels(dataset: GraphDataset, *graphs: int) -> tuple[Kernel, Kernel]:
     place[list(graphs)] = np.arange(len(graphs))
     labels, edge_index, batch = first_colours(dataset, torch.tensor(graphs))
     counts, found = list[Any](), -1
-    for colours in refine(labels, edge_index, DEPTH):
+    for colours in numbered(labels, edge_index, DEPTH):
         if colours.max() == found:  # deeper ones would be equal
             break
         found = colours.max()

@@ -12,8 +12,8 @@ from torch_geometric.data import Batch
 
 from graphcl.arguments import Positive, interval
 from graphcl.errors import InputError
-from graphcl.graphs.colours import first_colours, refine
 from graphcl.graphs.segment import pointers
+from graphcl.graphs.wl import first_colours, refine
 from graphcl.registry import encoders
 from graphcl.sparse.frequencies import frequencies
 from graphcl.sparse.rows import Patterns, SparseRows, column_ids, patterns, shared_columns, unary
@@ -31,7 +31,7 @@ OF_PATTERNS = ("b", "colour", "frequency", "column")
 class WLSparse(nn.Module):
     r"""Embed graphs as sparse rows: one column for each pattern and t, "the pattern occurs at least t times".
 
-    A pattern is a WL colour up to a depth, see `graphcl.graphs.colours`. With `columns="log_counts"` a pattern has one
+    A pattern is a WL colour up to a depth, see `graphcl.graphs.wl`. With `columns="log_counts"` a pattern has one
     column, of value log(1 + count). The weight of a column is
 
     $$w = \exp\Big(a_{d, f, t} + \sum_{k=0}^{d} s \, b_{c_k}\Big),$$

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from graphcl.errors import InputError
-from graphcl.graphs.colours import GOLDEN, mix
 from graphcl.graphs.segment import group, nonzero, pointers, ranges
+from graphcl.graphs.wl import GOLDEN, mix
 
 
 @dataclass(frozen=True)

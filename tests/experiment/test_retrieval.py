@@ -15,7 +15,7 @@ from graphcl.evaluate import rank_queries, retrieval
 from graphcl.experiment import scoring
 from graphcl.experiment.build import training_loader
 from graphcl.experiment.parts import grouped_parts, split_column, training_graphs
-from graphcl.graphs.wl import histogram, refine, unary
+from graphcl.graphs.wl import histogram, numbered, unary
 from graphcl.loaders.order import WHOLE
 from graphcl.loaders.pairs import EpochPairs
 from graphcl.references.rows import Inputs
@@ -133,7 +133,7 @@ def test_the_kernel_rows_equal_loops_over_colours():
     whole = Batch.from_data_list([data[int(i)] for i in rows])
     assert np.array_equal(edge_index, whole.edge_index.numpy())
     assert len(np.unique(labels)) == 3
-    counts = [histogram(colours, batch) for colours in refine(labels, edge_index, 2)]
+    counts = [histogram(colours, batch) for colours in numbered(labels, edge_index, 2)]
     place = np.full(80, -1)
     place[rows] = np.arange(len(rows))
     # colours as nested tuples, by hand

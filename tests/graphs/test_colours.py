@@ -11,8 +11,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.nn import WLConv
 
 from graphcl.datasets import load_dataset
-from graphcl.graphs import wl
-from graphcl.graphs.colours import EDGE, GOLDEN, OUTGOING, OWN, first_colours, mix, refine
+from graphcl.graphs.wl import EDGE, GOLDEN, OUTGOING, OWN, first_colours, mix, numbered, refine
 from tests.conftest import SHARED, small_graphs
 
 WRAP = 2**64
@@ -81,7 +80,7 @@ def check_partition(x, edge_index, depth):
     found, convolution = refine(first_colours(x), edge_index, depth), WLConv()
     labels = np.unique(x.numpy(), axis=0, return_inverse=True)[1].reshape(-1)
     pyg = torch.from_numpy(labels)
-    for level, of_kernel in zip(found, wl.refine(labels, edge_index.numpy(), depth), strict=True):
+    for level, of_kernel in zip(found, numbered(labels, edge_index.numpy(), depth), strict=True):
         assert same_partition(level, of_kernel)
         assert same_partition(level, pyg)
         pyg = convolution(pyg, edge_index)

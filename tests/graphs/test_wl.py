@@ -3,7 +3,7 @@
 import networkx as nx
 import numpy as np
 
-from graphcl.graphs.wl import graph_numbers, refine
+from graphcl.graphs.wl import graph_numbers, numbered
 
 
 def test_graphs_of_the_same_number_are_the_isomorphic_ones():
@@ -16,7 +16,7 @@ def test_graphs_of_the_same_number_are_the_isomorphic_ones():
     first = np.cumsum([0, *map(len, graphs)])
     pairs = [(first[i] + a, first[i] + b) for i, graph in enumerate(graphs) for a, b in graph.edges()]
     edges = np.array(pairs + [pair[::-1] for pair in pairs]).T
-    *_, colours = refine(labels, edges, 5)
+    *_, colours = numbered(labels, edges, 5)
     numbers = graph_numbers(colours, of_graph)
     for i in range(120):
         for j in range(i):

@@ -8,7 +8,7 @@ from graphcl import GraphCL, load_dataset
 from graphcl.config import make_config
 from graphcl.errors import InputError
 from graphcl.experiment.vectors import warn_of_vectors
-from graphcl.graphs.vectors import standardise
+from graphcl.graphs.columns import standardised_vectors
 from graphcl.losses import Loss
 from graphcl.methods import CLIP
 from tests.conftest import small_graphs
@@ -24,14 +24,14 @@ def test_columns_are_standardised_and_clamped():
     rows = np.random.default_rng(0).normal(3, 2, size=(40, 4))
     rows[:, 1], rows[0, 2] = 0.1, 1e6
     rows[:, 3] += 1e9
-    found = standardise(rows)
+    found = standardised_vectors(rows)
     for column in (0, 3):
         deviations = (rows[:, column] - rows[:, column].mean()) / rows[:, column].std()
         assert found[:, column] == pytest.approx(deviations, abs=1e-5)
     assert found[:, 1] == pytest.approx(0)
     assert found[0, 2] == 5.0
     for unit in (1e200, 1e-200):  # squares would over- or underflow
-        assert standardise(rows * unit) == pytest.approx(found, abs=1e-6)
+        assert standardised_vectors(rows * unit) == pytest.approx(found, abs=1e-6)
 
 
 def test_a_graph_is_contrasted_with_its_own_row(tmp_path):
@@ -43,7 +43,7 @@ def test_a_graph_is_contrasted_with_its_own_row(tmp_path):
     batch = pick(graphs(), ids.tolist())
     outcome = method(batch, None, ids=ids)
     a = method.model(batch)
-    b = method.projector(torch.from_numpy(standardise(rows)).float()[ids])
+    b = method.projector(torch.from_numpy(standardised_vectors(rows)).float()[ids])
     torch.testing.assert_close(outcome.z1, a)
     torch.testing.assert_close(outcome.z2, b)
     cosines = torch.nn.functional.cosine_similarity(a[:, None], b[None], dim=2) / 0.5
@@ -55,7 +55,7 @@ def test_missing_cells_do_not_count(tmp_path):
     """Columns are standardised over the present cells; q receives 0 in the missing ones, and a mask."""
     rows = np.random.default_rng(0).normal(3, 2, size=(24, 4))
     rows[::3, 1], rows[5:, 2], rows[:, 3] = np.nan, np.nan, np.nan
-    found = standardise(rows)
+    found = standardised_vectors(rows)
     assert np.array_equal(np.isnan(found), np.isnan(rows))
     for column in (0, 1, 2):
         known = rows[~np.isnan(rows[:, column]), column]
@@ -77,7 +77,7 @@ def test_regression_is_the_mean_square_over_present_cells(tmp_path, missing):
     torch.manual_seed(0)
     method = CLIP(make_model(encoder=Summed), Loss("infonce"), 24, vectors=file, regression=1.0)
     outcome = method(batch := pick(graphs(), ids.tolist()), None, ids=ids)
-    errors = (method.head(method.model(batch)).detach().numpy() - standardise(rows)[ids]) ** 2
+    errors = (method.head(method.model(batch)).detach().numpy() - standardised_vectors(rows)[ids]) ** 2
     square = np.mean([row[~np.isnan(row)].mean() for row in errors])
     assert float(outcome.loss) == pytest.approx(square, rel=1e-5)
     outcome.loss.backward()

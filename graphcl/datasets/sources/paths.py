@@ -15,7 +15,7 @@ from graphcl.datasets.sources import Graphs, Request, Source
 from graphcl.datasets.sources.objects import collate_objects
 from graphcl.datasets.tu.load import has_targets, load_folder
 from graphcl.errors import InputError
-from graphcl.graphs.vectors import read_vectors, standardise
+from graphcl.graphs.columns import read_vectors, standardised_vectors
 from graphcl.registry import sources
 
 _IGNORED = ("pre_transform.pt", "pre_filter.pt")
@@ -102,7 +102,7 @@ class Vectors(Source):
 
     def read(self, source: Any, request: Request) -> object:
         """Return the rows as graphs."""
-        rows = torch.from_numpy(standardise(read_vectors(source))).float()
+        rows = torch.from_numpy(standardised_vectors(read_vectors(source))).float()
         present = ~rows.isnan()
         x = rows.nan_to_num()
         x = x if bool(present.all()) else torch.cat([x, present.float()], dim=1)
