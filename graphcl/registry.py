@@ -127,12 +127,6 @@ class Registry(Mapping[str, Callable[..., Any]]):
         """Return the first line of the docstring of `name`."""
         return (inspect.getdoc(self[name]) or "").split("\n")[0]
 
-    def in_order(self) -> list[str]:
-        """Return the names in the order of `packages`, after those that other packages registered."""
-        self._discover()
-        place = {name: number for number, name in enumerate(self.packages)}
-        return sorted(self._targets, key=lambda name: place.get(self._targets[name].__module__, -1))
-
     def problems(self, name: str, values: Mapping[str, Any], prefix: str = "") -> list[str]:
         """Return one error message per problem with `values` as arguments of `name`; an empty list if valid."""
         try:
@@ -228,9 +222,8 @@ references = Registry("row", "graphcl.references", group="graphcl.references", l
 references.reserve("metric", "gain", "gain_over_best", "best_reference", "per_seed")  # keys of `result.json`
 datasets = Registry("data set", "graphcl.datasets.names", group="graphcl.datasets")
 """Functions of other packages that take the folder for downloads and return a source for `load_dataset`."""
-_KINDS = ("names", "paths", "objects")
-sources = Registry("source", *(f"graphcl.datasets.sources.{kind}" for kind in _KINDS), group="graphcl.sources")
-"""Kinds of sources of `load_dataset`, which are asked in this order; see `graphcl.datasets.sources.Source`."""
+sources = Registry("source", "graphcl.datasets.sources", group="graphcl.sources", takes="")
+"""Kinds of sources of `load_dataset`; the fact `takes` is for messages, see `graphcl.datasets.sources.Source`."""
 
 REGISTRIES = (losses, augmentations, encoders, methods, evaluators, references, datasets, sources)
 _IMPORTED = "graphcl_import_"

@@ -13,7 +13,7 @@ from graphcl.config.resolve import NAMED, setting_paths, similar_settings
 from graphcl.config.settings import Config
 from graphcl.config.specs import choices
 from graphcl.errors import InputError
-from graphcl.registry import Registry, evaluators
+from graphcl.registry import Registry, evaluators, sources
 
 REGISTRIES: dict[str, tuple[Registry, str]] = {}
 """Help topic, such as `losses` -> registry, and the first setting that takes a name from this registry."""
@@ -88,6 +88,9 @@ def _rows(kind: str) -> Iterator[tuple[str, str]]:
 
         for line in textwrap.wrap(", ".join(dataset_names()), 108, break_on_hyphens=False):
             yield line, ""
+        for name in sources:
+            if takes := sources.facts(name)["takes"]:
+                yield f"or {takes}", ""
     else:
         for name, file in shipped_configs().items():
             yield name, file.read_text(encoding="utf-8").split("\n# ")[1].split(":")[0]

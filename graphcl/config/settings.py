@@ -52,11 +52,8 @@ _A_PATH = must_be(
     lambda value: isinstance(value, str | int | float | list | dict | None),  # of a wrong type, but without the advice
     "; use GraphCL, or pass a file of InMemoryDataset.save",
 )
-_SOURCES = (
-    "name of a set (see --help datasets), a .pt, .graphml, .gml or .json file or a folder of them, a .csv of SMILES, "
-    "a TU folder or a packed one"
-)
-DatasetName = Annotated[str, BeforeValidator(_A_PATH.func), Field(title="NAME", description=_SOURCES)]
+_DATASET = "name of a data set, or the path of a file or a folder; --help datasets lists names and kinds of files"
+DatasetName = Annotated[str, BeforeValidator(_A_PATH.func), Field(title="NAME", description=_DATASET)]
 Evaluators = Annotated[
     Names,
     BeforeValidator(lambda value: [] if value in ("none", ["none"]) else value),

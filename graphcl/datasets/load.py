@@ -36,31 +36,11 @@ def load_dataset(
 ) -> GraphDataset:
     """Load graphs by name, from a file or folder, or from Python objects.
 
-    | source | meaning |
-    |---|---|
-    | `"PROTEINS"` | a TU set: from the cache `data_root/PROTEINS`, else from `mirror`, else from the server |
-    | `"ogbg-molhiv"` | an OGB set with its split: from `data_root/ogbg_molhiv`, else `hiv.zip` from mirror or server |
-    | `"synthetic"` | generated graphs: no file, no network |
-    | `"Cora"`, `"sbm-20000"` | one graph, whose nodes are contrasted: only with `nodes` |
-    | another name | a data set that an installed package registered, entry point group `graphcl.datasets` |
-    | `[data, ...]` | a list of PyG's `Data`, of networkx or igraph graphs (see `convert_networkx`), or one graph |
-    | `[matrix, ...]` | square matrices of NumPy or SciPy, or one: entry (i, j) is the weight of the edge from i to j |
-    | a generator | or another iterable of such graphs |
-    | a PyG data set | tensors in memory are shared, not copied; a `GraphDataset` with "auto" is returned unchanged |
-    | `"graphs.pt"` | a file of `InMemoryDataset.save`, or of one `Data` or a list of `Data`; code in it is never run |
-    | `"./folder"` | a folder in TU text layout; it is only read, the cache is under `data_root` |
-    | `"graph.graphml"` | graphs of networkx, in GraphML or node-link `.json`, or one in `.gml` |
-    | `"./folder"` | a folder of `.pt` files, of one `Data` or a list each, or of networkx; names become the `id` |
-    | `"./folder"` | a folder that `write_on_disk` made: memory-mapped, with the features it was written with |
-    | `"molecules.csv"` | a table with a column of SMILES: `.csv`, `.tsv`, or `.smi` without header, also with `.gz` |
-    | `"molecules.xlsx"` | likewise: the first sheet of a workbook, or a `.parquet` file |
-    | a DataFrame | of pandas or polars or a table of pyarrow, with a column of SMILES or of RDKit molecules |
-    | `["CCO", ...]` | a list or Series of SMILES or of RDKit molecules; with `smiles`, graphs with that attribute |
-    | a molecule | of RDKit |
-    | other | what a class registered in `graphcl.registry.sources` reads, see `graphcl.datasets.sources.Source` |
+    A source is a name of `dataset_names()`, a file or a folder, or a Python object. The classes registered in
+    `graphcl.registry.sources` say what they read: those of `graphcl/datasets/sources/`, and those of other packages.
 
     Args:
-        source: see the table. A string without a path separator and without a suffix is a name.
+        source: a string without a path separator and without a suffix is a name, else a path.
         data_root: folder for downloads and caches.
         mirror: folder, `file://` URL or `http(s)://` URL that holds `NAME.zip`; read only if the data set is not yet
             under `data_root`, and never written to.
@@ -106,11 +86,10 @@ def load_dataset(
 
     Reference: Morris et al., "TUDataset: A collection of benchmark datasets for learning with graphs", 2020.
     """
-    given = loading(features=features, max_degree=max_degree, **settings)
-    request = Request(given, Path(os.path.abspath(os.path.expanduser(data_root))), mirror, nodes)
+    values = loading(features=features, max_degree=max_degree, **settings)
+    request = Request(values, Path(os.path.abspath(os.path.expanduser(data_root))), mirror, nodes)
     try:
-        found = _read(source, request)
-        dataset = found if isinstance(found, GraphDataset) else _prepared(found, given)
+        dataset = _read(source, request)
     except Exception as error:  # of a file: a defect that no check has found
         if isinstance(error, InputError) or not isinstance(source, str | os.PathLike):
             raise
@@ -123,17 +102,37 @@ def load_dataset(
     return dataset
 
 
-def _read(source: object, request: Request) -> Graphs | GraphDataset:
-    """Let the first kind that claims the source read it, until it is read."""
+def _kinds() -> list[tuple[str, Source]]:
+    """Return the names and the kinds of sources, in the order in which they are asked."""
+    kinds: list[tuple[str, Source]] = [(name, sources[name]()) for name in sources]
+    return sorted(kinds, key=lambda kind: kind[1].place)
+
+
+def kind_of(source: object, request: Request) -> Source:
+    """Return the first kind of source that claims `source`; raise InputError if there is none."""
+    for _, kind in _kinds():
+        if kind.claims(source, request):
+            return kind
+    takes = "; ".join(filter(None, (sources.facts(name)["takes"] for name, _ in _kinds())))
+    if not isinstance(source, Path):
+        raise InputTypeError(f"`source` must be one of: {takes}; got {type(source).__name__}{hint(source)}.")
+    if not source.exists():
+        raise InputError(f"file or folder {str(source)!r} not found.")
+    holds = f", which holds {listing(os.listdir(source))}," if source.is_dir() else ""
+    advice = "; for NAME.zip, give the name as `source` and the folder as `mirror`"
+    raise InputError(f"{str(source)!r}{holds} is not a data set, which is one of: {takes}{advice}.")
+
+
+def _read(source: object, request: Request) -> GraphDataset:
+    """Return the data set that the kinds of source read, each in turn what the one before returned."""
     while True:
         source = as_path(source)
-        kinds = (sources[name]() for name in sources.in_order())
-        kind = next((each for each in kinds if each.claims(source, request)), None)
-        if kind is None:
-            raise _unknown(source)
+        kind = kind_of(source, request)
         _check_settings(kind, request)
         source = kind.read(source, request)
-        if isinstance(source, Graphs | GraphDataset):
+        if isinstance(source, Graphs):
+            return _prepared(source, request.settings)
+        if isinstance(source, GraphDataset):
             return source
 
 
@@ -146,7 +145,8 @@ def _check_settings(kind: Source, request: Request) -> None:
         warn(f"`tu_features` {settings.tu_features} has no effect on this source, which is no TU set")
     for key in SplitTable.model_fields:
         if key not in kind.settings and key != "invalid" and (value := getattr(settings, key)):
-            of = "networkx graphs" if key in Attributes.model_fields else sources.facts("molecules")["takes"]
+            takers = (sources.facts(name)["takes"] for name, other in _kinds() if key in other.settings)
+            of = "networkx graphs" if key in Attributes.model_fields else next(takers, "other sources")
             raise InputError(f"`{key}` {value!r} is for {of}.")
 
 
@@ -163,16 +163,3 @@ def _prepared(graphs: Graphs, settings: Loading) -> GraphDataset:
     if graphs.directions:
         warn_of_one_way_edges(dataset)
     return dataset
-
-
-def _unknown(source: object) -> InputError:
-    """Return the error on a source that no kind claims; it lists all that are read."""
-    takes = [sources.facts(name).get("takes") for name in sources.in_order()]
-    doors = "; ".join(each for each in takes if each)
-    if not isinstance(source, Path):
-        return InputTypeError(f"`source` must be one of: {doors}; got {type(source).__name__}{hint(source)}.")
-    if not source.exists():
-        return InputError(f"file or folder {str(source)!r} not found.")
-    holds = f", which holds {listing(os.listdir(source))}," if source.is_dir() else ""
-    advice = "; for NAME.zip, give the name as `source` and the folder as `mirror`"
-    return InputError(f"{str(source)!r}{holds} is not a data set, which is one of: {doors}{advice}.")

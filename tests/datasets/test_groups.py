@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch_geometric.data import Data, InMemoryDataset
 
-from graphcl.datasets import load_dataset, open_on_disk, write_on_disk
-from graphcl.datasets.disk import pieces
+from graphcl.datasets import load_dataset, open_on_disk, pieces, write_on_disk
 from graphcl.datasets.groups import GroupNumbers
 from tests.datasets.graphs import Held, one_line
 

@@ -11,8 +11,7 @@ from torch_geometric.data import InMemoryDataset
 
 from graphcl import GraphCL, errors
 from graphcl.__main__ import main
-from graphcl.datasets import load_dataset, write_on_disk
-from graphcl.datasets.disk import pieces
+from graphcl.datasets import load_dataset, pieces, write_on_disk
 from graphcl.system.arrays import decode
 from tests.conftest import small_graphs
 from tests.datasets.graphs import one_line

@@ -12,8 +12,7 @@ from torch_geometric.datasets import FakeDataset, FakeHeteroDataset
 from torch_geometric.transforms import ToUndirected
 
 from graphcl import errors
-from graphcl.datasets import load_dataset, write_on_disk
-from graphcl.datasets.disk import pieces
+from graphcl.datasets import load_dataset, pieces, write_on_disk
 from graphcl.errors import InputError, InputTypeError, InputWarning
 from tests.conftest import small_graphs
 from tests.datasets.conftest import write_folder

@@ -7,9 +7,7 @@ import filecmp
 import math
 import os
 import shutil
-from collections.abc import Iterator
 from concurrent.futures import Executor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +21,10 @@ from graphcl.arguments import checked, keywords
 from graphcl.datasets.dataset import Classes, GraphDataset
 from graphcl.datasets.disk.npy import CODES, HEADER, npy_header
 from graphcl.datasets.disk.on_disk import META, MappedDataset, Meta, check_attribute, open_on_disk
-from graphcl.datasets.disk.pieces import in_pieces, pieces
 from graphcl.datasets.invalid import write_invalid
-from graphcl.datasets.load import load_dataset
-from graphcl.datasets.molecules.parts import parse_by
-from graphcl.datasets.molecules.smiles import Parser, molecule_pieces
-from graphcl.datasets.molecules.table import is_molecules, read_table
+from graphcl.datasets.load import kind_of, load_dataset
 from graphcl.datasets.settings import Loading, Table, loading
-from graphcl.datasets.sources import as_path
+from graphcl.datasets.sources import Pieces, Request, as_path
 from graphcl.datasets.store import not_resident
 from graphcl.datasets.texts import warn_of_equal_ids
 from graphcl.errors import InputError, one_line, reason
@@ -77,40 +71,34 @@ def write_on_disk(
     Raises:
         InputError: the folder exists or cannot be written, or `source` cannot be used.
     """
-    given = loading(features=features, max_degree=max_degree, **settings)
+    request = Request(loading(features=features, max_degree=max_degree, **settings), Path(data_root), mirror)
     source, path = as_path(source), Path(os.path.abspath(os.path.expanduser(folder)))
     if os.path.lexists(path):
         raise InputError(f"{str(path)!r} exists already and is never overwritten; give another folder.")
-    parts, invalid = path.parent / f".{path.name}-parts", list[Any]()
-    shards: Iterator[GraphDataset]
-    if is_molecules(source, given.smiles) and features in ("auto", "labels"):
-        table = read_table(source, given)
-        parser = Parser(table, given, None if executor is None else partial(parse_by, executor, parts))
-        name, shards, invalid = name or table.name, molecule_pieces(parser), parser.invalid
-    elif executor is not None:
+    kept = path.parent / f".{path.name}-parts"
+    kind = kind_of(source, request)
+    pieces = kind.pieces(source, request, kept, executor)
+    if executor is not None and (pieces is None or "executor" not in kind.settings):
         raise InputError("only a table of molecules is parsed by many workers; leave out `workers` and `executor`.")
-    elif in_pieces(source):
-        name = name or str(getattr(source, "name", None) or "own")
-        shards = pieces(source, name, given, invalid)  # type: ignore[arg-type]
-    else:
+    if pieces is None:
         whole = load_dataset(source, data_root, mirror, features, max_degree, **settings)
-        name, shards, invalid = name or whole.name, iter([whole]), list(whole.invalid)
-
+        pieces = Pieces(whole.name, iter([whole]), list(whole.invalid))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with claimed(path), whole_folder(path) as staging, contextlib.ExitStack() as files:
-            writer = _Writer(staging, one_line(name), files, files.enter_context(progress("writing", None, "B")))
-            for shard in shards:
-                writer.add(shard)
+            bar = files.enter_context(progress("writing", None, "B"))
+            writer = _Writer(staging, one_line(name or pieces.name), files, bar)
+            for part in pieces.parts:
+                writer.add(part)
             writer.finish()
-            write_invalid(invalid, staging / "invalid.csv")
-        shutil.rmtree(parts, ignore_errors=True)
+            write_invalid(pieces.invalid, staging / "invalid.csv")
+        shutil.rmtree(kept, ignore_errors=True)
     except OSError as error:
-        kept = f"; parsed molecules are kept in {parts}" if parts.is_dir() else ""
-        raise InputError(f"cannot write {str(path)!r}: {error.strerror or reason(error)}{kept}.") from None
+        rest = f"; parsed molecules are kept in {kept}" if kept.is_dir() else ""
+        raise InputError(f"cannot write {str(path)!r}: {error.strerror or reason(error)}{rest}.") from None
     except KeyboardInterrupt as interrupt:
-        if parts.is_dir():
-            line = f"parsed molecules are kept in {parts}; the same command parses the rest"
+        if kept.is_dir():
+            line = f"parsed molecules are kept in {kept}; the same command parses the rest"
             raise type(interrupt)(line) from None
         raise
     packed = open_on_disk(path)

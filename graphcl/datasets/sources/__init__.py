@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -10,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphcl.datasets.dataset import Benchmark, Classes
+from graphcl.datasets.dataset import Benchmark, Classes, GraphDataset
 from graphcl.datasets.fetch import Mirror
 from graphcl.datasets.invalid import Invalid
 from graphcl.datasets.settings import Loading
@@ -53,14 +55,30 @@ class Graphs(NamedTuple):
     targets: bool = False
 
 
+class Pieces(NamedTuple):
+    """A source that is read in pieces, with at most one in memory.
+
+    Attributes:
+        name: name of the data set.
+        parts: the pieces, of consecutive graphs.
+        invalid: the rows or graphs that were left out of the pieces so far.
+    """
+
+    name: str
+    parts: Iterator[GraphDataset]
+    invalid: list[Any]
+
+
 class Source:
     """A kind of source; `@sources.register(NAME, takes="a .edges file")` adds one, and messages list what it takes.
 
     Attributes:
+        place: the kinds are asked in ascending order; the library's own are at 10 and above.
         suffixes: endings of the files of this kind, in lower case; a kind without any overrides `claims`.
         settings: settings of molecules, of networkx graphs and of TU sets, and `mirror`, that apply to this kind.
     """
 
+    place: ClassVar[int] = 0
     suffixes: ClassVar[tuple[str, ...]] = ()
     settings: ClassVar[frozenset[str]] = frozenset()
 
@@ -71,6 +89,13 @@ class Source:
     def read(self, source: object, request: Request) -> object:
         """Return the `Graphs` of `source`, or a finished `GraphDataset`, or another source, which is read in turn."""
         raise NotImplementedError
+
+    def pieces(self, source: Any, request: Request, folder: Path, executor: Executor | None) -> Pieces | None:
+        """Return the source in pieces, for `write_on_disk`; None, the default, if it is read whole.
+
+        `folder` is for what is not to be lost if the process is killed, and `executor` the processes to use.
+        """
+        return None
 
 
 def as_path(source: object) -> object:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +12,16 @@ import numpy as np
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.disk.on_disk import is_on_disk, open_on_disk
 from graphcl.datasets.molecules.columns import SUFFIXES
-from graphcl.datasets.molecules.smiles import load_molecules
-from graphcl.datasets.molecules.table import is_molecules
+from graphcl.datasets.molecules.parts import parse_by
+from graphcl.datasets.molecules.smiles import Parser, load_molecules, molecule_pieces
+from graphcl.datasets.molecules.table import is_molecules, read_table
 from graphcl.datasets.names import SYNTHETIC, is_node_name
 from graphcl.datasets.nodes import load_nodes
 from graphcl.datasets.ogb import load_ogb
 from graphcl.datasets.own import collate_dataset, collate_graphs
+from graphcl.datasets.pieces import read_pieces
 from graphcl.datasets.settings import Attributes, SplitTable
-from graphcl.datasets.sources import Graphs, Request, Source
+from graphcl.datasets.sources import Graphs, Pieces, Request, Source
 from graphcl.datasets.synthetic import synthetic
 from graphcl.datasets.tu.load import has_targets, load_tu
 from graphcl.errors import InputError, reason
@@ -28,6 +32,7 @@ from graphcl.registry import datasets, sources
 class Registered(Source):
     """Name of a data set that an installed package registered."""
 
+    place = 10
     settings = frozenset({"mirror", "tu_features"})  # what the function returns is checked in turn
 
     def claims(self, source: Any, request: Request) -> bool:
@@ -49,6 +54,8 @@ class Registered(Source):
 class Loaded(Source):
     """Data set of `load_dataset`; it is returned unchanged, unless other features are wanted."""
 
+    place = 20
+
     def claims(self, source: Any, request: Request) -> bool:
         """Return whether `source` is a `GraphDataset`."""
         return isinstance(source, GraphDataset)
@@ -61,10 +68,16 @@ class Loaded(Source):
         graphs, targets = collate_dataset(source, source.name), source.classes is None
         return Graphs(source.name, *graphs, benchmark, True, classes=source.classes, targets=targets)
 
+    def pieces(self, source: Any, request: Request, folder: Path, executor: Executor | None) -> Pieces | None:
+        """Return a selection of graphs in pieces, as the tensors of the data set hold all graphs."""
+        return None if source._indices is None else read_pieces(source, request.settings)
+
 
 @sources.register("packed", takes="a folder of graphcl pack")
 class Packed(Source):
     """Folder that `write_on_disk` wrote; memory-mapped, with the features it was written with."""
+
+    place = 30
 
     def claims(self, source: Any, request: Request) -> bool:
         """Return whether `source` is such a folder."""
@@ -84,6 +97,7 @@ class Packed(Source):
 class Nodes(Source):
     """One graph or a few with a class per node: a name such as Cora, a `.pt` file, `Data`, or a PyG data set."""
 
+    place = 40
     settings = frozenset({"mirror"})
 
     def claims(self, source: Any, request: Request) -> bool:
@@ -102,7 +116,8 @@ class Nodes(Source):
 class Molecules(Source):
     """Table of molecules, a DataFrame, a list or Series of SMILES or of RDKit molecules, or one molecule."""
 
-    settings = frozenset(SplitTable.model_fields) - frozenset(Attributes.model_fields)
+    place = 50
+    settings = frozenset({"executor", *SplitTable.model_fields}) - frozenset(Attributes.model_fields)
 
     def claims(self, source: Any, request: Request) -> bool:
         """Return whether `source` holds molecules."""
@@ -114,11 +129,20 @@ class Molecules(Source):
         classes = np.array(parser.table.classes, object) if parser.table.classes else None
         return Graphs(parser.table.name, *graphs, benchmark, True, parser.invalid, classes)
 
+    def pieces(self, source: Any, request: Request, folder: Path, executor: Executor | None) -> Pieces | None:
+        """Return the valid molecules in chunks; those that `executor` parses are kept in `folder`."""
+        if request.settings.features not in ("auto", "labels"):
+            return None
+        table = read_table(source, request.settings)
+        parser = Parser(table, request.settings, None if executor is None else partial(parse_by, executor, folder))
+        return Pieces(table.name, molecule_pieces(parser), parser.invalid)
+
 
 @sources.register("ogb")
 class Ogb(Source):
     """Set of the Open Graph Benchmark, with its split and metric."""
 
+    place = 60
     settings = frozenset({"mirror"})
 
     def claims(self, source: Any, request: Request) -> bool:
@@ -135,6 +159,8 @@ class Ogb(Source):
 class Synthetic(Source):
     """The generated set, which needs no file and no network."""
 
+    place = 60
+
     def claims(self, source: Any, request: Request) -> bool:
         """Return whether `source` is the name of the set."""
         return isinstance(source, str) and source == SYNTHETIC
@@ -148,6 +174,7 @@ class Synthetic(Source):
 class TU(Source):
     """Set of the TU collection: from the cache, else from the mirror or the server."""
 
+    place = 90
     settings = frozenset({"mirror", "tu_features"})
 
     def claims(self, source: Any, request: Request) -> bool:

@@ -26,6 +26,7 @@ _IGNORED = ("pre_transform.pt", "pre_filter.pt")
 class TorchFile(Source):
     """File of `InMemoryDataset.save`, or of one `Data` or a list of them; code in it is never run."""
 
+    place = 100
     suffixes = (".pt",)
 
     def read(self, source: Any, request: Request) -> object:
@@ -37,6 +38,7 @@ class TorchFile(Source):
 class NetworkFile(Source):
     """File of graphs that networkx wrote."""
 
+    place = 100
     suffixes, settings = SUFFIXES, frozenset(Attributes.model_fields)
 
     def read(self, source: Any, request: Request) -> object:
@@ -48,6 +50,7 @@ class NetworkFile(Source):
 class TextFolder(Source):
     """Folder in TU text layout; it is only read, the cache is under `data_root`."""
 
+    place = 100
     settings = frozenset({"tu_features"})
 
     def claims(self, source: Any, request: Request) -> bool:
@@ -67,6 +70,7 @@ class Folder(Source):
     A `.pt` file holds one `Data` or a list of them. Next to other files, `.json` files are ignored.
     """
 
+    place = 110
     settings = frozenset(Attributes.model_fields)
 
     def claims(self, source: Any, request: Request) -> bool:
@@ -98,6 +102,7 @@ class Vectors(Source):
     many columns follow that are 1 where a cell has a number.
     """
 
+    place = 100
     suffixes = (".npy",)
 
     def read(self, source: Any, request: Request) -> object:

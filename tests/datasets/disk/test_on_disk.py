@@ -12,8 +12,7 @@ from torch_geometric.data import Batch, Data, OnDiskDataset
 
 from graphcl.commands.pack import main as pack
 from graphcl.config import make_config
-from graphcl.datasets import MappedDataset, load_dataset, open_on_disk, preparation, write_on_disk
-from graphcl.datasets.disk import pieces
+from graphcl.datasets import MappedDataset, load_dataset, open_on_disk, pieces, preparation, write_on_disk
 from graphcl.datasets.disk.npy import npy_header
 from graphcl.experiment.seed import run_seed
 from graphcl.graphs.compact import Compact
