@@ -1,35 +1,63 @@
-"""`graphcl embed`: embed graphs with a trained encoder and write the embeddings to a file."""
+"""`graphcl embed`: embed graphs with a trained encoder and write the embeddings to a file, or to a folder of shards.
+
+FOLDER/_manifest.json        settings, encoder, data set and the files of all shards
+FOLDER/part-00000.parquet    shard 0, see `write_parquet`; or part-00000/h.npy, id.npy, ...
+
+Shards are written by many processes, Dask workers or the ranks of torchrun.
+"""
 
 from __future__ import annotations
 
-import csv
-import io
-import zipfile
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import shutil
+import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
 
 from graphcl.arguments import Count
 from graphcl.cli.command_line import Command
-from graphcl.commands.options import EncoderFile, EncoderSeed, Force, Workers
-from graphcl.config.settings import TABLE, DatasetName, Hardware, Imports, Place
+from graphcl.cli.entry_point import warnings_as_lines
+from graphcl.commands.blocks import SPARSE_WRITERS, WRITERS, Block, write_npy, write_parquet
+from graphcl.config.nested import differences
+from graphcl.config.settings import (
+    TABLE,
+    DatasetName,
+    EncoderFile,
+    EncoderSeed,
+    Force,
+    Hardware,
+    Imports,
+    Place,
+    Workers,
+)
 from graphcl.datasets.invalid import invalid_csv, write_invalid
 from graphcl.datasets.settings import Table
 from graphcl.errors import InputError, warn
-from graphcl.system.arrays import id_arrays, write_array
-from graphcl.system.files import claimed, new_file, remove_partial, write_whole
+from graphcl.registry import import_files
+from graphcl.system.files import claimed, new_file, read_json, remove_partial, whole_folder, write_text, write_whole
 from graphcl.system.optional import optional
+from graphcl.system.processes import completed, executing, worker_device
+from graphcl.system.progress import progress
 
 if TYPE_CHECKING:
-    import pyarrow
     import torch
     from torch_geometric.data import Batch
 
     from graphcl.datasets.dataset import GraphDataset
     from graphcl.models.contrastive import ContrastiveModel
+
+MANIFEST = "_manifest.json"
+"""Readers of Parquet sets skip names with an underscore."""
+_SHARDS, _LARGEST = 64, 65_536
+_ONE_SHARD = threading.Lock()
 
 
 class Embed(Workers, Hardware, Place, Table, Imports):
@@ -57,18 +85,12 @@ class Embed(Workers, Hardware, Place, Table, Imports):
 
 COMMAND = Command("graphcl embed ENCODER --dataset NAME --out FILE [--KEY VALUE ...]", Embed, positional="encoder")
 
-Block = dict[str, Any]
-"""Rows of a batch of B graphs: `id [B]`, embeddings `h [B, H]`, and if given, `y [B]` or `[B, T]` and `group [B]`.
-Of a sparse encoder, h is a `SparseRows`."""
-_GROUP_ROWS = 16_384
-"""Minimum number of rows in each row group of a Parquet file, except the last."""
-
 
 def embed(settings: Embed) -> str:
-    """Write the embeddings of a data set to a new file and return a status line.
+    """Write the embeddings of a data set to a new file, or to a folder of shards, and return a status line.
 
     Raises:
-        InputError: the file exists or cannot be written, or the encoder or the graphs cannot be used.
+        InputError: the output exists or cannot be written, or the encoder or the graphs cannot be used.
     """
     from graphcl.models.saved import read_saved  # imported here, as help texts need no torch
 
@@ -76,9 +98,7 @@ def embed(settings: Embed) -> str:
         warn(f"`role` target has no effect, as {settings.encoder} has one encoder for queries and targets")
     suffix = Path(settings.out).suffix
     if not suffix:
-        from graphcl.commands.shards import embed_shards
-
-        return embed_shards(settings)
+        return _embed_shards(settings)
     if suffix not in WRITERS:
         shards = "without a suffix, it is a folder of shards"
         raise InputError(f"`out` must end in .npz, .parquet or .csv, got {settings.out!r}; {shards}.")
@@ -89,18 +109,20 @@ def embed(settings: Embed) -> str:
         optional("pyarrow", ".parquet files, unlike .npz, need pyarrow", "parquet")
     with claimed(out):
         opened = open_inputs(settings)
-        dataset, names = opened.dataset, out.with_name(f"{out.name}.invalid.csv")
-        remove_partial(names.parent, names.name)
-        # a killed process may have written the same list
-        if dataset.invalid and not (names.is_file() and names.read_bytes() == invalid_csv(dataset.invalid).encode()):
-            new_file(names, settings.force, settings.dataset)
-        blocks, writers = opened.blocks(), SPARSE_WRITERS if opened.model.sparse else WRITERS
+        dataset, writers = opened.dataset, SPARSE_WRITERS if opened.model.sparse else WRITERS
         if suffix not in writers:
             raise InputError(f"`out` must end in .npz or .parquet for sparse rows, got {settings.out!r}.")
+        invalid = out.with_name(f"{out.name}.invalid.csv")
+        remove_partial(invalid.parent, invalid.name)
+        # a killed process may have written the same list
+        if dataset.invalid and not (
+            invalid.is_file() and invalid.read_bytes() == invalid_csv(dataset.invalid).encode()
+        ):
+            new_file(invalid, settings.force, settings.dataset)
         if not dataset.invalid and settings.force:  # the list of another data set
-            names.unlink(missing_ok=True)
-        status = write_invalid(dataset.invalid, names)
-        write_whole(out, lambda file: writers[suffix](file, blocks, dataset.num_rows, opened.width))
+            invalid.unlink(missing_ok=True)
+        status = write_invalid(dataset.invalid, invalid)
+        write_whole(out, lambda file: writers[suffix](file, opened.blocks(), dataset.num_rows, opened.width))
     return f"{opened} in {out}{status}"
 
 
@@ -184,116 +206,147 @@ def open_inputs(settings: Embed, source: object = None, device: str | None = Non
     return Opened(model, dataset, description.out_channels, settings.batch_size, place)
 
 
-def write_npz(file: IO[bytes], blocks: Iterator[Block], num_graphs: int, width: int) -> None:
-    """Write an .npz file with `h [n, H]`, ids (see `id_arrays`) and, if the graphs have them, `y` and `group`.
+class Shard(NamedTuple):
+    """The rows from `start` to `stop`, in a file or folder in the settings' folder; paths are relative to `place`."""
 
-    `h` is written block by block, so it need not fit into memory; n is `num_graphs`, and H is `width`.
+    settings: Embed
+    file: str
+    start: int
+    stop: int
+    place: str
+
+    def write(self, opened: Opened) -> None:
+        """Embed the rows and write them, whole or not at all."""
+        path, blocks = Path(self.settings.out).expanduser() / self.file, opened.blocks(range(self.start, self.stop))
+        if path.suffix:
+            write_whole(path, lambda file: write_parquet(file, blocks))
+            return
+        try:
+            with whole_folder(path) as folder:
+                write_npy(folder, blocks)
+        except OSError:
+            if not path.exists():  # else a worker that was taken for dead has written it
+                raise
+
+
+def _embed_shards(settings: Embed) -> str:
+    """Write the embeddings of a data set as a folder of shards, except those it has already; return a status line.
+
+    Raises:
+        InputError: the folder holds something else, or see `embed`.
     """
-    rest = []
-    with zipfile.ZipFile(file, "w") as archive:
-        with archive.open("h.npy", "w", force_zip64=True) as member:
-            header = {"descr": np.dtype(np.float32).str, "fortran_order": False, "shape": (num_graphs, width)}
-            np.lib.format.write_array_header_1_0(member, header)
-            for block in blocks:
-                member.write(block.pop("h").tobytes())
-                rest.append(block)
-        found = joined(rest)
-        for name, values in (id_arrays(found.pop("id")) | found).items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, values, allow_pickle=False)
+    import torch
+
+    from graphcl.distributed.launch import launch
+    from graphcl.experiment.fingerprint import check_ranks
+
+    if settings.shards == "parquet":
+        optional("pyarrow", "shards of parquet, unlike npy, need pyarrow", "parquet")
+    with launch() as ranks, contextlib.ExitStack() as held:
+        several = ranks.size > 1 and settings.device == "auto" and torch.cuda.is_available()
+        opened = opened_once(settings.model_dump_json(), f"cuda:{ranks.local_rank}" if several else None)
+        if opened.dataset.rows != "graphs":
+            raise InputError("shards hold whole graphs; give `out` a suffix to embed nodes, such as .npz.")
+        if opened.model.sparse and settings.shards == "npy":
+            raise InputError("`shards` must be parquet for sparse rows, got npy.")
+        folder = Path(settings.out).expanduser()
+        if ranks.size > 1:
+            check_ranks(ranks, _manifest(settings, opened, settings.shard_size) | {"shards": []})
+        if ranks.is_main:
+            folder.mkdir(parents=True, exist_ok=True)
+            held.enter_context(claimed(folder))
+        shards, missing = ranks.broadcast_object(_prepared(folder, settings, opened) if ranks.is_main else None)
+        mine = [
+            Shard(settings, file, start, stop, os.getcwd()) for file, start, stop in missing[ranks.rank :: ranks.size]
+        ]
+        try:
+            if settings.many and ranks.size == 1:
+                workers, total = (
+                    min(settings.workers, max(1, len(mine))),
+                    sum(shard.stop - shard.start for shard in mine),
+                )
+                with executing(settings.executor, workers) as executor, progress("embedding", total) as update:
+                    for shard, _ in completed(write_shard, mine, executor):
+                        update(shard.stop - shard.start)
+            else:
+                with progress("shards", len(mine), "shard") as update:
+                    for shard in mine:
+                        shard.write(opened)
+                        update(1)
+        except KeyboardInterrupt as interrupt:
+            line = f"finished shards are kept in {folder}; the same command makes the others"
+            raise type(interrupt)(line) from None
+        ranks.barrier()
+        if not ranks.is_main:
+            return ""
+        invalid = write_invalid(opened.dataset.invalid, folder / "_invalid.csv")
+    before = f", {shards - len(missing)} of them from before" if len(missing) < shards else ""
+    return f"{opened} in {folder}/, {shards} shards{before}{invalid}"
 
 
-def write_parquet(file: IO[bytes], blocks: Iterator[Block], num_graphs: int, width: int) -> None:
-    """Write a Parquet file with the columns id, y (or y0, y1, ...), h0, h1, ...; arguments as for `write_npz`.
+def write_shard(shard: Shard) -> None:
+    """Embed the rows of a shard and write them, in a worker."""
+    with _ONE_SHARD, warnings_as_lines():  # a Dask worker may have several threads
+        with contextlib.suppress(OSError):  # on another machine the folder may not exist
+            os.chdir(shard.place)
+        import_files(shard.settings.imports)
+        device = worker_device() if shard.settings.device == "auto" else None
+        shard.write(opened_once(shard.settings.model_dump_json(), device))
 
-    Sparse rows are lists: `indices`, the 64-bit numbers of the columns, and `values`.
+
+@functools.lru_cache(maxsize=1)
+def opened_once(settings: str, device: str | None) -> Opened:
+    """Open the inputs of settings in JSON, with a cache for the next shards of this process."""
+    return open_inputs(Embed.model_validate_json(settings), device=device)
+
+
+def _prepared(folder: Path, settings: Embed, opened: Opened) -> tuple[int, list[tuple[str, int, int]]]:
+    """Make or check the folder and its manifest; return the number of shards, and file, start and stop of missing ones.
+
+    Raises:
+        InputError: the folder holds something else, or shards of other settings, graphs or weights.
     """
-    from pyarrow.parquet import ParquetWriter
-
-    writer = None
-    for group in _groups(blocks):
-        table = arrow_table(group)
-        writer = writer or ParquetWriter(file, table.schema)
-        writer.write_table(table)
-    if writer is not None:
-        writer.close()
-
-
-def arrow_table(block: Block) -> pyarrow.Table:
-    """Return a PyArrow table with the columns of a block, see `write_parquet`."""
-    import pyarrow
-
-    h = block.get("h")  # predictions have none
-    columns = {name: pyarrow.array(values) for name, values in _columns(block).items()}
-    if h is not None and not isinstance(h, np.ndarray):
-        for name, values in (("indices", h.column), ("values", h.value)):
-            columns[name] = pyarrow.LargeListArray.from_arrays(h.ptr.numpy(), values.numpy())
-    return pyarrow.table(columns)
+    file = folder / MANIFEST
+    if settings.force and file.is_file():
+        for path in folder.glob("part-*"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        file.unlink()
+    elif not file.is_file() and any(path.name != ".lock" for path in folder.iterdir()):
+        raise InputError(f"{folder} exists already and holds no shards; give another folder with --out.")
+    old = read_json(file) if file.is_file() else {}
+    if not isinstance(old, dict):
+        raise InputError(f"{file} is not a manifest of shards; give another --out, or --force to replace it.")
+    manifest = _manifest(settings, opened, settings.shard_size or old.get("shard_size"))
+    if old and old != manifest:
+        changed = "; ".join(differences(old, manifest, ["shards"])) or "its list of shards differs"
+        raise InputError(f"{folder} holds other shards: {changed}; give another --out, or --force to replace them.")
+    if not old:
+        write_text(file, json.dumps(manifest, indent=1) + "\n")
+    shards = [(row["file"], row["start"], row["start"] + row["graphs"]) for row in manifest["shards"]]
+    return len(shards), [shard for shard in shards if not (folder / shard[0]).exists()]
 
 
-def write_npy(folder: Path, blocks: Iterator[Block]) -> None:
-    """Write `h.npy`, `id.npy` (see `id_arrays`) and, if the graphs have them, `y.npy` and `group.npy` into a folder."""
-    block = joined(list(blocks))
-    for name, values in (id_arrays(block.pop("id")) | block).items():
-        write_array(folder / f"{name}.npy", values)
-
-
-def write_csv(file: IO[bytes], blocks: Iterator[Block], num_graphs: int, width: int) -> None:
-    """Write a CSV file with the columns of `write_parquet`; arguments as for `write_npz`."""
-    lines = io.TextIOWrapper(file, "utf-8", newline="")
-    writer = csv.writer(lines)
-    for number, block in enumerate(blocks):
-        columns = _columns(block)
-        if number == 0:
-            writer.writerow(columns)
-        writer.writerows(zip(*(values.tolist() for values in columns.values()), strict=True))
-    lines.detach()
-
-
-def write_sparse_npz(file: IO[bytes], blocks: Iterator[Block], num_graphs: int, width: int) -> None:
-    """Write an .npz file for `scipy.sparse.load_npz` that also holds the number `column` of each column, ids and `y`.
-
-    All rows are kept in memory; the other arguments are not used.
-    """
-    block = joined(list(blocks))
-    rows = block.pop("h")
-    matrix, column = rows.scipy()
-    parts = {name: getattr(matrix, name) for name in ("data", "indices", "indptr", "shape")}
-    parts |= {"format": b"csr", "column": column, "encoder": rows.encoder or "", **id_arrays(block.pop("id")), **block}
-    np.savez(file, **parts)
-
-
-WRITERS = {".npz": write_npz, ".parquet": write_parquet, ".csv": write_csv}
-"""File name suffix -> function that writes the format."""
-SPARSE_WRITERS = {".npz": write_sparse_npz, ".parquet": write_parquet}
-"""The same for sparse rows."""
-
-
-def _columns(block: Block) -> Block:
-    """Return the columns of a block, with one column for each column of a matrix."""
-    columns: Block = {}
-    for name, values in ((name, values) for name, values in block.items() if isinstance(values, np.ndarray)):
-        columns |= {name: values} if values.ndim == 1 else {f"{name}{i}": each for i, each in enumerate(values.T)}
-    return columns
-
-
-def _groups(blocks: Iterator[Block]) -> Iterator[Block]:
-    """Merge blocks into row groups of at least `_GROUP_ROWS` rows, and yield them; the last group may be smaller."""
-    waiting: list[Block] = []
-    for block in blocks:
-        waiting.append(block)
-        if sum(len(each["id"]) for each in waiting) >= _GROUP_ROWS:
-            yield joined(waiting)
-            waiting = []
-    if waiting:
-        yield joined(waiting)
-
-
-def joined(blocks: list[Block]) -> Block:
-    """Return one block with the rows of several."""
-    names = [name for name in blocks[0] if all(name in block for block in blocks)]
-    return {name: _cat([block[name] for block in blocks]) for name in names}
-
-
-def _cat(parts: list[Any]) -> Any:
-    return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else type(parts[0]).cat(parts)
+def _manifest(settings: Embed, opened: Opened, size: int | None) -> dict[str, Any]:
+    """Return the content of the manifest; `size` is the number of graphs in a shard, None for the default."""
+    n, batch = len(opened.dataset), opened.batch_size
+    size = size or min(max(-(-n // _SHARDS), 1024), _LARGEST)
+    size = -(-size // batch) * batch  # whole batches, for the bits of one process
+    starts = list(range(0, n, size))
+    if len(starts) > 1 and n - starts[-1] == 1:  # batches of one graph are merged into the one before
+        del starts[-1]
+    suffix = ".parquet" if settings.shards == "parquet" else ""
+    weights = hashlib.sha256()
+    for name, value in sorted(opened.model.state_dict().items()):
+        weights.update(name.encode() + value.cpu().contiguous().numpy().tobytes())
+    return {
+        "encoder": weights.hexdigest()[:16],
+        "dataset": {"name": opened.dataset.name, **opened.dataset.fingerprint()},
+        "columns": opened.width,
+        "role": settings.role,
+        "batch_size": batch,
+        "shard_size": size,
+        "shards": [
+            {"file": f"part-{number:05d}{suffix}", "start": start, "graphs": stop - start}
+            for number, (start, stop) in enumerate(zip(starts, [*starts[1:], n], strict=True))
+        ],
+    }

@@ -11,8 +11,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from graphcl.cli.command_line import Command
-from graphcl.commands.options import EncoderFile, EncoderSeed
-from graphcl.config.settings import Imports
+from graphcl.config.settings import EncoderFile, EncoderSeed, Imports
 from graphcl.errors import InputError
 from graphcl.system.files import claimed, new_file, write_whole
 from graphcl.system.optional import optional

@@ -7,8 +7,7 @@ from contextlib import nullcontext
 from pydantic import Field
 
 from graphcl.cli.command_line import Command
-from graphcl.commands.options import Workers
-from graphcl.config.settings import DatasetName, Place
+from graphcl.config.settings import DatasetName, Place, Workers
 from graphcl.datasets.settings import Features, Table
 from graphcl.system.processes import executing
 

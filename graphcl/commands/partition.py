@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from graphcl.arguments import named_arguments
-from graphcl.commands.embed import Block, Embed, Opened, arrow_table, joined, open_inputs
-from graphcl.commands.shards import opened_once
+from graphcl.commands.blocks import Block, arrow_table, joined
+from graphcl.commands.embed import Embed, Opened, open_inputs, opened_once
 from graphcl.datasets.invalid import NoGraphLeftError, kept_rows
 from graphcl.datasets.molecules.columns import find
 from graphcl.errors import InputError, InputTypeError, one_line, reason

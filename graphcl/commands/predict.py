@@ -10,9 +10,8 @@ from pydantic import Field
 
 from graphcl.arguments import Seed
 from graphcl.cli.command_line import Command
-from graphcl.commands.embed import WRITERS
-from graphcl.commands.options import Force
-from graphcl.config.settings import TABLE, DatasetName, Hardware, Imports, Place
+from graphcl.commands.blocks import WRITERS
+from graphcl.config.settings import TABLE, DatasetName, Force, Hardware, Imports, Place
 from graphcl.datasets.invalid import write_invalid
 from graphcl.datasets.settings import Table
 from graphcl.errors import InputError

@@ -31,9 +31,8 @@ from pydantic import Field
 
 from graphcl.arguments import Count, NonNegative, Positive, Ratio, interval
 from graphcl.cli.command_line import Command, flag
-from graphcl.commands.options import EncoderFile
 from graphcl.config import Config, make_config
-from graphcl.config.settings import TABLE, DatasetName, Evaluators, Hardware, Imports, Place, Seeds
+from graphcl.config.settings import TABLE, DatasetName, EncoderFile, Evaluators, Hardware, Imports, Place, Seeds
 from graphcl.datasets.invalid import write_invalid
 from graphcl.datasets.settings import SplitTable
 from graphcl.errors import InputError

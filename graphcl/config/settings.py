@@ -60,6 +60,9 @@ Evaluators = Annotated[
     must_be("none, or one or more different evaluators", lambda names: not names or _different([*names, "none"])),
     Field(title="NAME ..."),
 ]
+Force = Annotated[bool, Field(description="replace the file if it exists")]
+EncoderFile = Annotated[str, Field(description="encoder.pt, its run folder, or molecules, the installed encoder")]
+EncoderSeed = Annotated[Seed | None, Field(description="seed, if the file holds several encoders; default: the first")]
 Seeds = Annotated[list[Seed], BeforeValidator(_without_ranges), must_be("one or more different numbers", _different)]
 
 
@@ -103,6 +106,21 @@ class Hardware(Settings):
     """auto, cpu, cuda or cuda:N; auto: CUDA if available"""
     threads: Annotated[int, interval("[1, 1024]")] = 1
     """CPU threads of training; 1 is robust on a shared machine"""
+
+
+class Workers(Settings):
+    """Processes that share the work of a command."""
+
+    workers: Count = 1
+    """processes of this machine; a task whose process dies is run again"""
+    executor: Annotated[str, Field(title="NAME")] = "loky"
+    """loky: processes of this machine; dask:ADDRESS: the workers of a Dask scheduler (pip install "graphcl[cluster]");
+    MODULE:FUNCTION: a function from the number of workers to a concurrent.futures.Executor"""
+
+    @property
+    def many(self) -> bool:
+        """Whether other processes do the work."""
+        return self.workers > 1 or self.executor != "loky"
 
 
 class Views(Settings):

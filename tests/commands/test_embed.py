@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch_geometric.data import Data, InMemoryDataset
 
-from graphcl.commands import embed as module
+from graphcl.commands import blocks
 from graphcl.commands.embed import main
 from graphcl.config import make_config
 from graphcl.datasets import load_dataset, write_on_disk
@@ -131,7 +131,7 @@ def test_csv(encoder, tmp_path):
 
 def test_parquet(encoder, tmp_path, monkeypatch):
     parquet = pytest.importorskip("pyarrow.parquet")
-    monkeypatch.setattr(module, "_GROUP_ROWS", 20)
+    monkeypatch.setattr(blocks, "_GROUP_ROWS", 20)
     path, expected = encoder
     graphs, out = small_graphs(), tmp_path / "e.parquet"
     for number, graph in enumerate(graphs):

@@ -10,8 +10,7 @@ import pandas as pd
 import pytest
 
 from graphcl import embed_partition
-from graphcl.commands import shards
-from graphcl.commands.embed import main
+from graphcl.commands.embed import MANIFEST, main
 from graphcl.datasets import write_on_disk
 from graphcl.errors import InputError
 from graphcl.system.files import claimed
@@ -37,7 +36,7 @@ def inputs(tmp_path):
 
 
 def read_npy(folder):
-    files = [each["file"] for each in json.loads((folder / shards.MANIFEST).read_text())["shards"]]
+    files = [each["file"] for each in json.loads((folder / MANIFEST).read_text())["shards"]]
     return {
         name: np.concatenate([np.load(folder / each / f"{name}.npy") for each in files]) for name in ("h", "id", "y")
     }
@@ -66,7 +65,7 @@ def test_shards_equal_one_file_and_only_missing_ones_are_made_again(inputs, tmp_
     assert main([*given, "--out", str(out), "--shards", "npy", "--batch-size", "4"]) == 2
     assert "`batch_size` was " in capsys.readouterr().err
     (out / "notes.txt").touch()
-    (out / shards.MANIFEST).write_text("[]")
+    (out / MANIFEST).write_text("[]")
     assert main(words) == 2
     assert "is not a manifest of shards" in capsys.readouterr().err
     assert main([*given, "--out", str(out), *SIZES, "--force"]) == 0
@@ -78,19 +77,6 @@ def test_shards_equal_one_file_and_only_missing_ones_are_made_again(inputs, tmp_
     (tmp_path / "mine" / "thesis.txt").touch()
     assert main([*given, "--out", str(tmp_path / "mine"), "--force"]) == 2
     assert "holds no shards" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("size", ["five", -5, 2.5, True])
-def test_a_manifest_with_a_wrong_shard_size_is_refused(inputs, tmp_path, capsys, size):
-    given, _ = inputs
-    words = [*given, "--out", str(tmp_path / "new"), "--shards", "npy", "--batch-size", "5"]
-    assert main(words) == 0
-    file = tmp_path / "new" / shards.MANIFEST
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"shard_size": size}))
-    assert main(words) == 2
-    expected = f"graphcl: {file} is damaged, its `shard_size` is {size!r}; give another --out, or --force."
-    assert capsys.readouterr().err.splitlines() == [expected]
-    assert main([*words, "--force"]) == 0
 
 
 def test_of_two_commands_that_write_one_output_the_second_is_refused_at_its_start(inputs, tmp_path, capsys):
