@@ -1,30 +1,42 @@
-"""Read a list of pairs from a table, and give a data set its pairs."""
+"""Give a data set its pairs: a list of pairs of ids, in Python or in a table."""
 
 from __future__ import annotations
 
 import copy
 import csv
+import io
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphcl.arguments import did_you_mean, resembling
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.groups import with_groups
-from graphcl.datasets.molecules.columns import delimiter_of, ending, frame, read_frame
-from graphcl.datasets.relation import make_relation
-from graphcl.errors import InputError, one_line, reason
+from graphcl.datasets.relation import Relation
+from graphcl.datasets.tables import delimiter_of, frame, read_frame
+from graphcl.errors import InputError, InputTypeError, one_line, reason, warn
+from graphcl.graphs.segment import group, ranges, repeat
 from graphcl.system.files import check_regular, parse_json, read_json
 
-PairList = Sequence[Sequence[Any]] | Mapping[str, Sequence[Any]] | str | os.PathLike[str]
-"""Pairs of ids, see `graphcl.datasets.relation.make_relation`, or the path of a table with these columns."""
+Pairs = Sequence[Sequence[Any]] | Mapping[str, Sequence[Any]]
 Row = tuple[int, dict[str, Any]]
 """The number of a row, or of its line, in its file, and its cells."""
-Columns = tuple[dict[str, list[str]], Callable[[int], str]]
-"""Columns of texts, where an empty text is a missing value, and a function from a row to its place in the file."""
+_COLUMNS = ("query", "target", "weight", "label", "negative")
+"""Columns of pairs; more columns of negatives have a number: `negative_2`."""
+_NEGATIVE = re.compile(r"negative[ _]?\d*").fullmatch
+_LABELS = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false": False}
 
 
-def with_pairs(dataset: GraphDataset, pairs: PairList, targets: GraphDataset | None = None) -> GraphDataset:
+def with_pairs(
+    dataset: GraphDataset, pairs: Pairs | str | os.PathLike[str], targets: GraphDataset | None = None
+) -> GraphDataset:
     """Return a copy of a data set of queries with the attributes `relation` and `targets`; all tensors are shared.
 
     The groups of the copy are the connected components of the pairs, so that a split by group keeps pairs together.
@@ -41,86 +53,80 @@ def with_pairs(dataset: GraphDataset, pairs: PairList, targets: GraphDataset | N
     """
     what = "`pairs`"
     at: Callable[[int], str] = "pair {}".format
-    ids = [each.ids.tolist() for each in (dataset, targets) if each is not None]
+    ids = [side.ids.tolist() for side in (dataset, targets) if side is not None]
     if isinstance(pairs, str | os.PathLike):
         what = str(pairs)
         pairs, at = read_pairs(Path(pairs).expanduser())
-        ids = [list(map(str, each)) for each in ids]
+        ids = [list(map(str, side)) for side in ids]
     elif (table := frame(pairs)) is not None:
         names, column = table
         gaps = ("nan", "<NA>", "NaT")
         pairs = {name: [None if str(cell) in gaps else cell for cell in column(k)] for k, name in enumerate(names)}
-    queries, *others = ids
-    relation = make_relation(pairs, queries, others[0] if others else None, what, at)
-    found = with_groups(dataset, relation.component[: len(dataset)])
-    found.relation = relation
-    if targets is not None:
-        found.targets = copy.copy(targets)
-    return found
+    relation = make_relation(pairs, ids[0], None if targets is None else ids[1], what, at)
+    paired = with_groups(dataset, relation.component[: len(dataset)])
+    paired.relation, paired.targets = relation, copy.copy(targets)
+    return paired
 
 
-def read_pairs(path: Path) -> Columns:
-    """Return the columns of a table of pairs, and a function from a row to its place."""
+def read_pairs(path: Path) -> tuple[dict[str, list[str]], Callable[[int], str]]:
+    """Return the columns of a table of pairs, and a function from a row to its place in the file.
+
+    The cells are texts; an empty text is a missing value.
+    """
     check_regular(path)
+    kind, numbers = path.suffix.lower(), list[int]()
     try:
-        if ending(path) in (".parquet", ".xlsx"):
-            table = frame(read_frame(path))
-            names = table[0] if table else []
-            rows = enumerate(zip(*(table[1](place) for place in range(len(names)) if table), strict=True))
-            return _columns(path, names, ((row, dict(zip(names, cells, strict=True))) for row, cells in rows), "row")
-        kind = path.suffix.lower()
-        if kind in (".jsonl", ".ndjson", ".json"):
-            objects = list(_objects(path, kind))
-            names = [*dict.fromkeys(key for _, row in objects for key in row)]
-            return _columns(path, names, objects, "row" if kind == ".json" else "line")
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            delimiter = "\t" if kind == ".tsv" else delimiter_of(file.readline(), {"query", "target"})
-            file.seek(0)
-            reader = csv.DictReader(file, delimiter=delimiter, strict=True, skipinitialspace=True)
-            return _columns(path, list(reader.fieldnames or []), _cells(path, reader), "line")
+        names, rows = _read_rows(path, kind)
+        columns: dict[str, list[str]] = {name: [] for name in names}
+        if len(columns) < len(names):
+            name = next(name for name in names if names.count(name) > 1)
+            raise InputError(f"{path} has {names.count(name)} columns {name!r}; keep one of them.")
+        for number, row in rows:
+            numbers.append(number)
+            for name, cells in columns.items():
+                cells.append(_text(row.get(name)))
     except (OSError, UnicodeError, csv.Error, ValueError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"cannot read the pairs in {str(path)!r}: {reason(error)}.") from None
+    if not numbers:
+        raise InputError(f"{path} lists no pair; write a header `query,target` and one pair per line.")
+    unit = "row" if kind in (".parquet", ".xlsx", ".json") else "line"
+    return columns, lambda row: f"{unit} {numbers[row]}"
 
 
-def _cells(path: Path, reader: csv.DictReader[str]) -> Iterator[Row]:
-    """Yield the rows of a text file."""
+def _read_rows(path: Path, kind: str) -> tuple[list[str], Iterable[Row]]:
+    """Return the names of the columns of a table, and its rows."""
+    if kind in (".parquet", ".xlsx"):
+        table = frame(read_frame(path))
+        assert table is not None
+        names, column = table
+        cells = zip(*map(column, range(len(names))), strict=True)
+        return names, enumerate(dict(zip(names, row, strict=True)) for row in cells)
+    if kind in (".json", ".jsonl", ".ndjson"):
+        if kind == ".json":
+            content = read_json(path)
+            rows = [*enumerate(content)] if isinstance(content, list) else []
+        else:
+            lines = enumerate(path.read_text(encoding="utf-8-sig").split("\n"), 1)
+            rows = [(number, parse_json(line, f"{path} line {number}")) for number, line in lines if line.strip()]
+        for number, row in rows:
+            if not isinstance(row, dict) or any(isinstance(cell, list | dict) for cell in row.values()):
+                example = '{"query": "a", "target": "b", "negative": "c", "negative_2": "d"}'
+                place = f"{'row' if kind == '.json' else 'line'} {number}"
+                raise InputError(f"{path}: {place} must be like {example}, got {one_line(repr(row), 60)}.")
+        return [*dict.fromkeys(key for _, row in rows for key in row)], rows
+    text = path.read_text(encoding="utf-8-sig")
+    delimiter = "\t" if kind == ".tsv" else delimiter_of(text.partition("\n")[0], {"query", "target"})
+    reader = csv.DictReader(io.StringIO(text), delimiter=delimiter, strict=True, skipinitialspace=True)
+    return list(reader.fieldnames or []), _text_rows(path, reader)
+
+
+def _text_rows(path: Path, reader: csv.DictReader[str]) -> Iterator[Row]:
     for row in reader:
         if None in row or None in row.values():
             raise InputError(f"{path}: line {reader.line_num} has another number of cells than the header; correct it.")
         yield reader.line_num, row
-
-
-def _objects(path: Path, kind: str) -> Iterator[Row]:
-    """Yield the objects of a JSON file, a list, or of a file with one in each line."""
-    if kind == ".json":
-        content = read_json(path)
-        rows = list(enumerate(content)) if isinstance(content, list) else []
-    else:
-        lines = enumerate(path.read_text(encoding="utf-8-sig").split("\n"), 1)
-        rows = [(number, parse_json(line, f"{path} line {number}")) for number, line in lines if line.strip()]
-    for number, row in rows:
-        wrong = row if not isinstance(row, dict) else [cell for cell in row.values() if isinstance(cell, list | dict)]
-        if wrong or not isinstance(row, dict):
-            example = '{"query": "a", "target": "b", "negative": "c", "negative_2": "d"}'
-            place = f"{'row' if kind == '.json' else 'line'} {number}"
-            raise InputError(f"{path}: {place} must be like {example}, got {one_line(repr(row), 60)}.")
-        yield number, row
-
-
-def _columns(path: Path, names: list[str], rows: Iterable[Row], unit: str) -> Columns:
-    """Return the columns of rows, which are numbered by the `unit` "line" or "row"."""
-    if repeated := [name for name in names if names.count(name) > 1]:
-        raise InputError(f"{path} has {names.count(repeated[0])} columns {repeated[0]!r}; keep one of them.")
-    columns, numbers = {name: list[str]() for name in names}, list[int]()
-    for number, row in rows:
-        for name, column in columns.items():
-            column.append(_text(row.get(name)))
-        numbers.append(number)
-    if not numbers:
-        raise InputError(f"{path} lists no pair; write a header `query,target` and one pair per line.")
-    return columns, lambda row: f"{unit} {numbers[row]}"
 
 
 def _text(cell: Any) -> str:
@@ -128,3 +134,168 @@ def _text(cell: Any) -> str:
     if cell is None or cell != cell:
         return ""
     return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
+
+
+def make_relation(
+    pairs: Pairs,
+    queries: Sequence[Any],
+    targets: Sequence[Any] | None = None,
+    what: str = "`pairs`",
+    at: Callable[[int], str] = "pair {}".format,
+) -> Relation:
+    """Return the relation of a list of pairs.
+
+    Args:
+        pairs: tuples `(query, target)` or `(query, target, negative, ...)` of ids, or of indices if the ids are
+            strings; or columns: `query`, `target`, and if wanted `weight` (None or "": 1), `negative`, `negative_2`,
+            ... (None or "": none), or `label`: a row with label 0 is no pair, and its target a known negative of its
+            query.
+        queries: id of each graph of the data set of queries, such as 0, 1, 2, ...
+        targets: the same for the data set of targets; None if it is the data set of queries.
+        what: name of the list in messages.
+        at: function from a row to its place in messages, such as "line 2"; default: "pair 0", ...
+
+    Raises:
+        InputError: a column is unknown, an id belongs to no graph or to several, a pair is a graph with itself, a
+            weight is not a positive number, a label not 0 or 1, a negative is the query or a positive, or there are
+            fewer than two pairs.
+
+    Example:
+        >>> make_relation([("a", "b"), ("c", "a")], ["a", "b", "c"]).nodes
+        tensor([[0, 2],
+                [1, 0]])
+    """
+    columns, shared = _columns(pairs, what), targets is None
+    query_ids = _indices(queries)
+    target_ids = query_ids if targets is None else _indices(targets)
+
+    def graphs(key: str, ids: Mapping[Any, int], rows: Iterable[int]) -> Tensor:
+        """Return the graphs whose ids are in these rows of a column."""
+        numbers = []
+        for row in rows:
+            cell = columns[key][row]
+            number = ids.get(_plain(cell))
+            if number is None or number < 0:
+                why = "no graph has" if number is None else "several graphs have"
+                raise InputError(f"{what}: {why} the id {_shown(cell)} of `{key}` in {at(row)}.")
+            numbers.append(number)
+        return torch.tensor(numbers, dtype=torch.long)
+
+    every = range(len(columns["query"]))
+    query, target = graphs("query", query_ids, every), graphs("target", target_ids, every)
+    labels = [_LABELS.get(str(_plain(cell)).strip().lower()) for cell in columns.get("label", ())]
+    if None in labels:
+        row = labels.index(None)
+        rule = "must be 1, for a pair, or 0, for a known negative"
+        raise InputError(f"{what}: the `label` of {at(row)} {rule}, got {_shown(columns['label'][row])}.")
+    positive = torch.tensor(labels) if labels else torch.ones_like(query, dtype=torch.bool)
+    rows = positive.nonzero().flatten()
+    if len(rows) < 2:
+        raise InputError(f"{what} has {len(rows)} pairs; contrasting needs at least two.")
+    if shared and bool((query == target).any()):
+        row = int((query == target).int().argmax())
+        raise InputError(f"{what}: {at(row)} is graph {_shown(columns['query'][row])} with itself; remove it.")
+    weight = _weights(columns["weight"], rows.tolist(), what, at) if "weight" in columns else None
+    relation = Relation(query[rows], target[rows], len(queries), None if targets is None else len(targets), weight)
+    if labels:  # a negative by label is one of all pairs of its query
+        zeros = (~positive).nonzero().flatten()
+        pair, ptr = group(relation.query, relation.num_queries)
+        first, counts = ptr[query[zeros]], ptr.diff()[query[zeros]]
+        if unused := int((counts == 0).sum()):
+            warn(f"{what}: {unused} rows with label 0 are left out, as their query has no row with label 1")
+        pair, negative = pair[ranges(first, counts)], repeat(target[zeros], counts)
+        negative_rows = repeat(zeros, counts)
+    else:
+        keys = filter(_NEGATIVE, columns)
+        listed = {key: [row for row, cell in enumerate(columns[key]) if not _is_empty(cell)] for key in keys}
+        pair = negative_rows = torch.tensor([row for rows in listed.values() for row in rows], dtype=torch.long)
+        negative = torch.cat([query[:0], *(graphs(key, target_ids, rows) for key, rows in listed.items())])
+    if not len(pair):  # no negative, empty cells only, or no label 0
+        return relation
+    itself = (relation.query[pair] == negative) & shared
+    place, node = relation.positives(relation.query[pair])
+    is_positive = torch.zeros_like(itself).index_fill(0, place[node == negative[place] + relation.shift], True)
+    for mask, role in ((itself, "its query itself"), (is_positive, "a positive of its query")):
+        for row in negative_rows[mask][:1].tolist():
+            raise InputError(f"{what}: a negative of {at(row)} is {role}; remove one of the two.")
+    return replace(relation, negatives=torch.stack([pair, negative]))
+
+
+def _columns(pairs: Any, what: str) -> Mapping[str, Sequence[Any]]:
+    """Return the columns of a list of pairs; raise InputError if one is unknown, missing, or of another length."""
+    columns = pairs
+    if not isinstance(pairs, Mapping):
+        if not isinstance(pairs, Iterable):
+            raise InputTypeError(f"{what} must be a list of tuples, or lists as columns, got {_shown(pairs)}.")
+        if isinstance(pairs, np.ndarray | Tensor) and pairs.ndim == 2 and len(pairs) == 2 and pairs.shape[1] > 2:
+            raise InputError(f"{what} of shape {[*pairs.shape]} has two rows; give a row for each pair: transpose it.")
+        rows = [tuple(pair) if isinstance(pair, list | tuple | np.ndarray | Tensor) else (pair,) for pair in pairs]
+        for number, row in enumerate(rows):
+            if len(row) < 2:
+                raise InputError(f"{what}: pair {number} must be (query, target[, negative, ...]), got {_shown(row)}.")
+        width = max(map(len, rows), default=2)
+        names = ["query", "target", *(f"negative {number}" for number in range(1, width - 1))]
+        columns = {name: [row[k] if k < len(row) else None for row in rows] for k, name in enumerate(names)}
+    elif not all(hasattr(cells, "__len__") and not isinstance(cells, str | bytes) for cells in pairs.values()):
+        raise InputTypeError(f"{what} must be a list of tuples, or lists as columns, got {_shown(pairs)}.")
+    negatives = [str(key) for key in columns if _NEGATIVE(str(key))]
+    if unknown := [str(key) for key in columns if key not in _COLUMNS and str(key) not in negatives]:
+        names = [*dict.fromkeys(name for key in unknown for name in resembling(key, _COLUMNS)[:1])]
+        shown = ", ".join(one_line(repr(key), 40) for key in unknown[:8])
+        advice = f"{did_you_mean(names)}the columns of pairs are {', '.join(_COLUMNS)}, negative_2, ...; rename it"
+        raise InputError(f"{what} has the unknown column {shown}; {advice} or leave it out.")
+    if missing := [key for key in ("query", "target") if key not in columns]:
+        raise InputError(f"{what} has no column {missing[0]!r}; its columns are {', '.join(columns)}.")
+    if "label" in columns and negatives:
+        raise InputError(f"{what} has the columns 'label' and {negatives[0]!r}; write known negatives in one way.")
+    lengths = {len(cells) for cells in columns.values()}
+    if len(lengths) > 1:
+        raise InputError(f"{what}: the columns must have equal lengths, got {sorted(lengths)}.")
+    return columns
+
+
+def _indices(ids: Sequence[Any]) -> dict[Any, int]:
+    """Return the index of each id; -1 for an id that several graphs have.
+
+    Beside strings, each index is an id too, unless a string has its digits.
+    """
+    texts, digits = all(isinstance(key, str) for key in ids), {*map(str, ids)}
+    indices: dict[Any, int] = {number: number for number in range(len(ids)) if texts and str(number) not in digits}
+    for number, key in enumerate(map(_plain, ids)):
+        indices[key] = -1 if key in indices else number
+    return indices
+
+
+def _weights(cells: Sequence[Any], rows: Sequence[int], what: str, at: Callable[[int], str]) -> Tensor | None:
+    """Return the weights of the pairs in these rows; None if all are missing."""
+    weights = torch.tensor([1.0 if cells[row] is None or cells[row] == "" else _number(cells[row]) for row in rows])
+    wrong = ~((weights > 0) & weights.isfinite())  # as float32, which holds no 1e300
+    if bool(wrong.any()):
+        row = rows[int(wrong.int().argmax())]
+        rule = "must be a positive number or empty"
+        raise InputError(f"{what}: the weight of {at(row)} {rule}, got {_shown(cells[row])}.")
+    weighted = sum(not _is_empty(cells[row]) for row in rows)
+    if sum(not _is_empty(cell) for cell in cells) > weighted:
+        warn(f"{what}: weights of rows with label 0 have no effect; only pairs have a weight")
+    return weights if weighted else None
+
+
+def _number(cell: Any) -> float:
+    """Return a cell as a number; NaN if it is none, as 1_0, which Python reads as 10."""
+    try:
+        return float("nan" if "_" in str(cell) else cell)
+    except (TypeError, ValueError):
+        return float("nan")
+
+
+def _is_empty(cell: Any) -> bool:
+    return cell is None or cell == "" or cell != cell
+
+
+def _plain(cell: Any) -> Any:
+    """Return an id as a Python value: NumPy and torch scalars as the numbers they hold."""
+    return cell.item() if isinstance(cell, np.generic | Tensor) else cell
+
+
+def _shown(cell: Any) -> str:
+    return one_line(repr(_plain(cell)), 40)

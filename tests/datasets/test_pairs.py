@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 
 from graphcl import errors, load_dataset
-from graphcl.datasets.pair_file import with_pairs
-from graphcl.datasets.relation import make_relation
+from graphcl.datasets.pair_file import make_relation, with_pairs
 from graphcl.errors import InputWarning
 from tests.conftest import small_graphs
 from tests.datasets.graphs import one_line

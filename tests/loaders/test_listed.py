@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphcl import InputError
-from graphcl.datasets.relation import make_relation
+from graphcl.datasets.pair_file import make_relation
 from graphcl.loaders.listed import ListedPairs
 from tests.strategies import QUICK, seeded
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphcl import InputError
-from graphcl.datasets.relation import make_relation
+from graphcl.datasets.pair_file import make_relation
 from graphcl.loaders.mining import mine_hard_negatives
 from tests.strategies import QUICK, seeded
 

@@ -6,7 +6,7 @@ from torch_geometric.data import Batch
 
 from graphcl import GraphCL, InputError, ListedPairs, Loss, ResidentLoader, load_dataset, train
 from graphcl.augment import Identity, NodeDrop, OneOf, two_views
-from graphcl.datasets.relation import make_relation
+from graphcl.datasets.pair_file import make_relation
 from graphcl.experiment.build import make_model
 from graphcl.methods import MoCo, TwoViews
 from graphcl.methods.pool import Distribution

@@ -1,4 +1,4 @@
-"""Read columns of tables: of text, Parquet and Excel files, and of the frames of pandas, polars and pyarrow."""
+"""Read the columns of a table of molecules in a text file, and find those that are wanted in any table."""
 
 from __future__ import annotations
 
@@ -7,22 +7,19 @@ import gzip
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from graphcl.datasets.names import listing, suggestion
 from graphcl.datasets.settings import Table as Rules
+from graphcl.datasets.tables import DELIMITERS, delimiter_of
 from graphcl.errors import InputError, one_line, reason
 from graphcl.system.files import check_regular
-from graphcl.system.optional import optional
 
 TEXT = tuple(f"{suffix}{packed}" for suffix in (".csv", ".tsv", ".smi") for packed in ("", ".gz"))
 SUFFIXES = (*TEXT, ".parquet", ".xlsx")
 """Endings of files that are tables of molecules."""
-DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
-"""Delimiters of a .csv file."""
 MAX_LINE = 2**20
 """Largest number of characters in a line of a table."""
 MAX_UNPACKED = 2**30
@@ -44,42 +41,12 @@ def ending(source: str | os.PathLike[str]) -> str:
     return next((each for each in SUFFIXES if str(source).lower().endswith(each)), "")
 
 
-def frame(source: Any) -> tuple[list[str], Callable[[int], list[Any]]] | None:
-    """Return the names of a frame's columns, and a function from the index of a column to its cells.
-
-    A frame is a DataFrame of pandas or polars, or a table of pyarrow; for other objects, return None.
-    """
-    if hasattr(source, "iloc") and hasattr(source, "columns"):
-        return [str(each) for each in source.columns], lambda place: source.iloc[:, place].tolist()
-    if hasattr(source, "to_series") and hasattr(source, "columns"):
-        return list(source.columns), lambda place: source.to_series(place).to_list()
-    if hasattr(source, "column_names") and hasattr(source, "to_pylist"):
-        return list(source.column_names), lambda place: source.column(place).to_pylist()
-    return None
-
-
 def series(source: Any) -> list[Any] | None:
     """Return the entries of a Series of pandas or polars, or of an array of pyarrow; None for other objects."""
     if type(source).__module__.partition(".")[0] not in ("pandas", "polars", "pyarrow"):
         return None
     convert = getattr(source, "to_list", None) or getattr(source, "to_pylist", None)
     return convert() if convert else None
-
-
-def read_frame(path: Path) -> Any:
-    """Return a .parquet file as a table of pyarrow, or the first sheet of an .xlsx file as a DataFrame of pandas."""
-    check_regular(path)
-    if ending(path) == ".parquet":
-        read = optional("pyarrow.parquet", "a .parquet table needs pyarrow", "parquet").read_table
-    else:
-        optional("openpyxl", "an .xlsx table needs openpyxl", "excel")
-        pandas = optional("pandas", "an .xlsx table needs pandas", "excel")
-        read = partial(pandas.read_excel, dtype=object, keep_default_na=False)
-    try:
-        with open(path, "rb") as file:
-            return read(file)
-    except Exception as error:  # of a damaged file, any
-        raise InputError(f"cannot read {str(path)!r}: {reason(error)}.") from None
 
 
 def read_text(path: Path, rules: Rules) -> tuple[list[Column], list[int]]:
@@ -174,13 +141,3 @@ def _rows(path: Path, kind: str, wanted: set[str]) -> Iterator[tuple[int, Sequen
                     raise csv.Error(f"line {number} has {len(row)} cells, the header {width}; {advice}")
             if row:
                 yield number, row
-
-
-def delimiter_of(header: str, wanted: set[str]) -> str:
-    """Return the delimiter that gives a header the most wanted columns, then the most columns."""
-
-    def fit(delimiter: str) -> tuple[int, int]:
-        cells = next(csv.reader([header], delimiter=delimiter))
-        return len({each.lower() for each in wanted} & {each.strip().lower() for each in cells}), len(cells)
-
-    return max(DELIMITERS, key=fit)

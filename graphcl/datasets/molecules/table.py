@@ -17,9 +17,10 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphcl.datasets.groups import GroupNumbers
-from graphcl.datasets.molecules.columns import TEXT, Column, ending, find, frame, read_frame, read_text, series
+from graphcl.datasets.molecules.columns import TEXT, Column, ending, find, read_text, series
 from graphcl.datasets.names import dataset_names
 from graphcl.datasets.settings import Table as Rules
+from graphcl.datasets.tables import frame, read_frame
 from graphcl.errors import InputError, one_line, warn
 from graphcl.system.optional import import_rdkit
 
