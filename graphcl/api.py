@@ -53,7 +53,6 @@ from graphcl.methods import (
 )
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.gin import GIN, GINE
-from graphcl.models.molecule import MoleculeGINE
 from graphcl.models.pooled import Pooled
 from graphcl.models.saved import EncoderDescription, load_encoder, save_encoder
 from graphcl.run import run
@@ -64,11 +63,14 @@ from graphcl.version import __version__
 
 if TYPE_CHECKING:
     from graphcl.estimator import GraphCL
+    from graphcl.extensions.molecules.encoder import MoleculeGINE
 else:
+    # imported on first use: the estimator loads scikit-learn, and the core imports no extension
+    _PLACES = {"GraphCL": "estimator", "MoleculeGINE": "extensions.molecules.encoder"}
 
     def __getattr__(name: str) -> Any:
-        if name == "GraphCL":  # imported on first use, because it loads scikit-learn
-            return load_module("graphcl.estimator").GraphCL
+        if name in _PLACES:
+            return getattr(load_module(f"graphcl.{_PLACES[name]}"), name)
         raise AttributeError(f"module 'graphcl' has no attribute {name!r}")
 
 

@@ -121,7 +121,7 @@ class Registry(Mapping[str, Callable[..., Any]]):
     def registered(self, package: str) -> dict[str, Callable[..., Any]]:
         """Return what the modules of `package` have registered so far, by name, without looking for more."""
         found = sorted(self._targets.items())
-        return {name: target for name, target in found if target.__module__.startswith(f"{package}.")}
+        return {name: target for name, target in found if f"{target.__module__}.".startswith(f"{package}.")}
 
     def summary(self, name: str) -> str:
         """Return the first line of the docstring of `name`."""
@@ -173,7 +173,7 @@ class Registry(Mapping[str, Callable[..., Any]]):
             # skip what a decorator registered while the module was loaded: a second registration would fail
             registered = self._targets.keys() - known
             if isinstance(target, ModuleType):
-                if not registered:
+                if not registered and not self.registered(target.__name__):  # it may be imported already
                     raise InputTypeError(f"{point.value} registers no {self.kind}.")
             elif point.name not in registered and self._targets.get(point.name) is not target:
                 if not callable(target):

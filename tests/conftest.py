@@ -1,5 +1,7 @@
+import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,17 @@ collect_ignore = ["device"]  # tests/test_device.py runs it in another process
 SHARED = Path(__file__).parents[2] / "shared" / "tu"
 NO_LABELS = {"COLLAB", "IMDB-BINARY", "IMDB-MULTI", "REDDIT-BINARY", "REDDIT-MULTI-5K"}
 """TU sets whose nodes have no labels."""
+
+
+def pytest_configure() -> None:
+    """Stop if the installed entry points, by which the extensions register themselves, are not those of the project."""
+    project = (Path(__file__).parents[1] / "pyproject.toml").read_text()
+    sections = re.findall(r'^\[project\.entry-points\."(.+)"\]\n((?:\w+ = .+\n)+)', project, re.MULTILINE)
+    named = {(group, line.split()[0]) for group, lines in sections for line in lines.splitlines()}
+    installed = {(point.group, point.name) for point in distribution("graphcl").entry_points}
+    if not named <= installed:
+        command = "pip install --no-deps --no-build-isolation -e ."
+        pytest.exit(f"entry points of pyproject.toml are not installed: {named - installed}; run: {command}", 3)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -21,7 +21,7 @@ from graphcl.commands.transfer import untrained_encoder
 from graphcl.datasets.molecules.split import split_molecules
 from graphcl.evaluate import LOWER, FoldScores, best_row, holm, ogb, ogb_forest, paired_test
 from graphcl.evaluate.scores import gains_by_fold
-from graphcl.references.fingerprints import descriptors, ecfp4, ecfp4_counts, side_by_side
+from graphcl.extensions.molecules.rows import descriptors, ecfp4, ecfp4_counts, side_by_side
 
 FILES = {
     "FreeSolv": ("freesolv.csv", "smiles", "expt"),

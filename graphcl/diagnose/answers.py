@@ -101,15 +101,15 @@ def answer(
 def untrained_best(rows: Mapping[str, Seeds], every: bool = False) -> list[Scored]:
     """Return the scores of the best row without training, chosen by inner folds.
 
-    Unless `every`, rows that read SMILES are left out, as no control changes them.
+    Unless `every`, rows that read an attribute of the graphs are left out, as no control changes them.
     """
     used = {name: seeds for name, seeds in rows.items() if not is_trained(name)}
-    return best({name: seeds for name, seeds in used.items() if every or not reads_smiles(name)})
+    return best({name: seeds for name, seeds in used.items() if every or not reads_attribute(name)})
 
 
-def reads_smiles(name: str) -> bool:
-    """Return whether a row reads the SMILES of molecules."""
-    return "smiles" in references.fact(name, "needs").split()
+def reads_attribute(name: str) -> bool:
+    """Return whether a row reads an attribute of the graphs, instead of nodes and edges."""
+    return any(need.startswith("graph.") for need in references.fact(name, "needs").split())
 
 
 def verdict(gains: Mapping[str, Interval]) -> str:

@@ -17,7 +17,7 @@ import torch
 from graphcl.config import Config
 from graphcl.datasets.controls import CONTROLS, controlled
 from graphcl.datasets.dataset import GraphDataset
-from graphcl.diagnose.answers import AS_IS, NONE, Answers, answer, reads_smiles
+from graphcl.diagnose.answers import AS_IS, NONE, Answers, answer, reads_attribute
 from graphcl.diagnose.copies import Copies, count_copies
 from graphcl.diagnose.kept import kept_scores
 from graphcl.diagnose.scored import Scored, Seeds
@@ -114,7 +114,7 @@ def diagnose(
             return dict(by_row)
 
         for name, make in changed.items():
-            used = [row for row in rows if name == AS_IS or not reads_smiles(row)]
+            used = [row for row in rows if name == AS_IS or not reads_attribute(row)]
             used = [row for row in used if name != "sizes only" or row not in ENCODERS]
             found.table[name] = scored(config, name, make, used)
         for count, subset in subsets:

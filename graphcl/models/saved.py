@@ -15,10 +15,12 @@ A file contains only tensors, numbers, strings and containers of these, so readi
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import IO, Any, Literal, cast
 
@@ -32,7 +34,7 @@ from graphcl.graphs.columns import Scale
 from graphcl.models.interface import OwnEncoder, accepts, make_encoder, own_encoder, width_of
 from graphcl.models.standardised import Standardised
 from graphcl.models.towers import Role, make_tower
-from graphcl.registry import encoders
+from graphcl.registry import encoders, entry_points
 from graphcl.sparse.encoder import WLSparse
 from graphcl.system.arrays import read_torch_file, write_torch_file
 from graphcl.version import __version__
@@ -43,8 +45,6 @@ LARGE = 2**10
 """Limit on numbers in a description, unless a weight has a larger dimension."""
 MAX_DEGREES = 2**16
 """Limit on the number of degree columns, which are allocated for every node of a data set."""
-INSTALLED = Path(__file__).with_name("pretrained")
-"""Folder of the encoders that are installed with graphcl, NAME.pt."""
 Weights = dict[int, dict[str, Tensor]]
 """Seed -> state dict."""
 
@@ -168,8 +168,7 @@ def load_encoder(
     An encoder that was trained on standardised columns standardises its input, see `Standardised`.
 
     Args:
-        path: a file written by `save_encoder`, a run folder, or the name of an encoder that is installed with graphcl:
-            `molecules`.
+        path: a file written by `save_encoder`, a run folder, or the name of an installed encoder, such as `molecules`.
         seed: seed whose weights to load; the first seed in the file by default.
         encoder: module that is copied and receives the weights, or a function from the number of feature columns to
             such a module. Required if the file's encoder is not registered.
@@ -266,9 +265,13 @@ def read_saved(path: str | os.PathLike[str], role: Role = "query") -> tuple[Enco
     return description, weights
 
 
-def installed_encoders() -> list[str]:
-    """Return the names of the encoders that are installed with graphcl; `load_encoder` takes them."""
-    return sorted(file.stem for file in INSTALLED.glob("*.pt"))
+@functools.cache
+def installed_encoders() -> dict[str, EntryPoint]:
+    """Return the encoders that are installed by name; `load_encoder` takes the names.
+
+    An entry point of the group `graphcl.pretrained` names the path of the file.
+    """
+    return {point.name: point for point in entry_points("graphcl.pretrained")}
 
 
 def _check_weights(weights: Any, file: Path) -> None:
@@ -334,5 +337,5 @@ def _file(path: str | os.PathLike[str]) -> Path:
     if isinstance(path, str) and path in installed_encoders():
         if any((file / name).exists() for name in ("config.yaml", "encoder.pt")):
             raise InputError(f"{path} is an installed encoder and also a run's folder; write ./{path} for the folder.")
-        return INSTALLED / f"{path}.pt"
+        return Path(installed_encoders()[path].load())
     return file / "encoder.pt" if file.is_dir() else file

@@ -5,8 +5,9 @@ A row is a function of `Inputs` that returns an embedding `[n, columns]` or a `K
 
 - `label`: name in tables; default: the row's name.
 - `needs`: what a run must have, separated by blanks: `graphs` or `nodes`, `columns` that queries and targets share,
-  `numbers` as features instead of categories, `dense` rows of the encoder, `smiles`, `groups` to score by,
-  `batchnorm`, `trained`, or a task of one of its evaluators; default: nothing.
+  `numbers` as features instead of categories, `dense` rows of the encoder, `groups` to score by, `batchnorm`,
+  `trained`, a task of one of its evaluators, `graph.NAME`, an attribute of the graphs, or `module.NAME`, a module of an
+  optional package; default: nothing.
 - `task`: the row is scored by the evaluators of this task only, see `graphcl.evaluate.needs`; default: by all.
 - `place`: text that rows are sorted by; default: `50`, behind all other references.
 
@@ -63,17 +64,12 @@ class Inputs:
     train_other: Callable[[str], Tensor] | None = None
     trained: Tensor | None = None
 
-    @property
-    def smiles(self) -> tuple[str, ...]:
-        """SMILES of the molecules; empty if the data set has none, or RDKit is not installed."""
-        found = self.dataset._data.get("smiles")
-        usable = isinstance(found, list) and find_spec("rdkit")
-        return tuple(found[i] for i in self.dataset.indices()) if usable else ()
-
     def has(self) -> set[str]:
         """Return the needs of rows that are met."""
+        needs = {need for name in references for need in references.fact(name, "needs").split()}
         met = {
-            "smiles": bool(self.smiles),
+            **{need: find_spec(need.removeprefix("module.")) for need in needs if need.startswith("module.")},
+            **{f"graph.{key}": True for key in self.dataset.slices or ()},
             "columns": self.dataset.targets is None or self.dataset.num_features == self.dataset.targets.num_features,
             "numbers": all(side[0].x.is_floating_point() for side in self.dataset.sides),
             "groups": self.parts is not None,

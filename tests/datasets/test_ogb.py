@@ -10,9 +10,9 @@ import torch
 
 from graphcl.config import build_augmentation
 from graphcl.datasets import load_dataset, open_on_disk, write_on_disk
+from graphcl.extensions.molecules.encoder import MASK
 from graphcl.loaders.loader import make_loader
 from graphcl.loaders.resident import ResidentLoader
-from graphcl.models.molecule import MASK
 from graphcl.registry import augmentations
 from tests.datasets.graphs import Trap, one_line
 from tests.datasets.ogb_files import files_of, make_molecules, write_archive

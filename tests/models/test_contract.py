@@ -14,7 +14,7 @@ from graphcl.models.gin import GIN
 from graphcl.models.interface import accepts, make_encoder, takes_categories
 from graphcl.registry import encoders
 from tests.conftest import restored
-from tests.models.test_molecule import molecules
+from tests.extensions.molecules.test_encoder import molecules
 
 DENSE = [name for name in sorted(encoders) if encoders.facts(name).get("rows") != "sparse"]
 """Encoders that return a dense matrix."""

@@ -12,30 +12,37 @@ from graphcl.references.rows import Inputs
 from graphcl.registry import references
 from graphcl.system.optional import import_rdkit
 
+NEEDS = "graph.smiles module.rdkit"
 
-@references.register("ecfp4", label="ECFP4 fingerprints", needs="smiles", place="08")
+
+@references.register("ecfp4", label="ECFP4 fingerprints", needs=NEEDS, place="08")
 def ecfp4_row(inputs: Inputs) -> Tensor:
     """Return `ecfp4` of the molecules."""
-    return ecfp4(inputs.smiles)
+    return ecfp4(_smiles(inputs))
 
 
-@references.register("ecfp4_counts", label="ECFP4 counts", needs="smiles", place="09")
+@references.register("ecfp4_counts", label="ECFP4 counts", needs=NEEDS, place="09")
 def ecfp4_counts_row(inputs: Inputs) -> Tensor:
     """Return `ecfp4_counts` of the molecules."""
-    return ecfp4_counts(inputs.smiles)
+    return ecfp4_counts(_smiles(inputs))
 
 
-@references.register("descriptors", label="RDKit descriptors", needs="smiles", place="10")
+@references.register("descriptors", label="RDKit descriptors", needs=NEEDS, place="10")
 def descriptors_row(inputs: Inputs) -> Tensor:
     """Return `descriptors` of the molecules."""
-    return descriptors(inputs.smiles)
+    return descriptors(_smiles(inputs))
 
 
-@references.register("descriptors+trained", label="descriptors + trained", needs="smiles dense trained", place="98")
+@references.register("descriptors+trained", label="descriptors + trained", needs=f"{NEEDS} dense trained", place="98")
 def descriptors_and_trained(inputs: Inputs) -> Tensor:
     """Return descriptors and embeddings by the trained encoder side by side."""
     assert inputs.trained is not None
-    return side_by_side(descriptors(inputs.smiles), inputs.trained[: len(inputs.dataset)])
+    return side_by_side(descriptors(_smiles(inputs)), inputs.trained[: len(inputs.dataset)])
+
+
+def _smiles(inputs: Inputs) -> tuple[str, ...]:
+    smiles: list[str] = inputs.dataset._data.smiles
+    return tuple(smiles[index] for index in inputs.dataset.indices())
 
 
 def side_by_side(*embeddings: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GINEConv, global_add_pool, global_mean_pool
 
-from graphcl.models.molecule import ATOM_SIZES, BOND_SIZES, MASK, Categories, MoleculeGINE
+from graphcl.extensions.molecules.encoder import ATOM_SIZES, BOND_SIZES, MASK, Categories, MoleculeGINE
 from tests.datasets.graphs import one_line
 from tests.datasets.ogb_files import make_molecules
 

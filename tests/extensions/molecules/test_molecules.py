@@ -11,7 +11,7 @@ import torch
 from torch_geometric.utils import from_smiles
 
 from graphcl import InputError, load_dataset, write_on_disk
-from graphcl.models.molecule import ATOM_SIZES, BOND_SIZES
+from graphcl.extensions.molecules.encoder import ATOM_SIZES, BOND_SIZES
 from tests.datasets.graphs import one_line
 
 pytest.importorskip("rdkit", reason="rdkit is not installed")
@@ -21,7 +21,7 @@ from rdkit.Chem import Descriptors, rdFingerprintGenerator
 from graphcl.datasets.molecules import parts
 from graphcl.datasets.molecules.graphs import molecule_graphs
 from graphcl.datasets.molecules.split import scaffold_groups, split_molecules
-from graphcl.references.fingerprints import descriptors, ecfp4, ecfp4_counts
+from graphcl.extensions.molecules.rows import descriptors, ecfp4, ecfp4_counts
 
 SMILES = [
     "C", "CCO", "*CC", "[235U]", "[Fe+9]", "[CH3]", "F/C=C/F", "F/C=C\\F", "C[C@H](N)O", "C[C@@H](N)O", "[Na+].[Cl-]",
