@@ -27,7 +27,6 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import floor
@@ -74,7 +73,7 @@ def data_for(name: str, batch: int, quick: bool = False) -> Any:
 
 def count() -> None:
     """Write what a step of each recipe does on the fake device, which must be in place before torch is imported."""
-    from graphcl.losses.engine import compare, torch_tiles
+    from graphcl.losses.engine import tiled
     from tests.device.fake import LOG
 
     def as_kernels(function: Any) -> Any:
@@ -88,8 +87,8 @@ def count() -> None:
 
         return counted
 
-    tiles = SimpleNamespace(forward=as_kernels(torch_tiles.forward), backward=as_kernels(torch_tiles.backward))
-    compare.tiles = lambda _: tiles
+    passes = as_kernels(tiled.forward), as_kernels(tiled.backward)
+    tiled.tiles = lambda _: passes
     data, rows = generate("proteins"), []
     views = [(data._data.x.size(0) / len(data), data._data.edge_index.size(1) / len(data))]
     views.append((0.8 * views[0][0], 0.64 * views[0][1]))  # the fewest that a view of ratio 0.2 has

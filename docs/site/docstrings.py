@@ -15,9 +15,7 @@ class Docstrings(griffe.Extension):
     """Adapt docstrings and signatures, see the module docstring."""
 
     def on_object(self, *, obj, **_):
-        if obj.is_function and "graphcl.losses.engine.register.pairwise" in [
-            each.callable_path for each in obj.decorators
-        ]:
+        if obj.is_function and "graphcl.losses.loss.pairwise" in [each.callable_path for each in obj.decorators]:
             loss = getattr(importlib.import_module(obj.module.path), obj.name)
             obj.docstring.value = inspect.getdoc(loss)
             written = {each.name: each for each in obj.parameters}

@@ -8,10 +8,8 @@ import importlib
 import pkgutil
 
 from graphcl.losses import formulas
-from graphcl.losses.engine.base import Pairs
 from graphcl.losses.engine.compare import compare, explicit
-from graphcl.losses.engine.register import pairwise
-from graphcl.losses.module import Loss
+from graphcl.losses.loss import Loss, Pairs, pairwise
 from graphcl.registry import losses as _registry
 
 for _file in pkgutil.iter_modules(formulas.__path__, f"{formulas.__name__}."):

@@ -10,7 +10,7 @@ from graphcl.arguments import NonNegative, Positive
 from graphcl.augment.compose import OneOf
 from graphcl.augment.transform import Augmentation, as_augmentation
 from graphcl.errors import InputError
-from graphcl.losses.engine.register import reduce
+from graphcl.losses.loss import reduce
 from graphcl.methods.method import LossOfViews, Method, Outcome, require_arguments, require_repulsion, weight_of
 from graphcl.methods.pool import LearnedPool, names
 from graphcl.models.contrastive import ContrastiveModel

@@ -14,7 +14,7 @@ from graphcl.errors import InputError
 from graphcl.losses import Loss
 from graphcl.losses.engine.compare import compare
 from graphcl.losses.engine.exponent import linear
-from graphcl.losses.engine.unit import at_least_float32, normalize
+from graphcl.losses.engine.rows import at_least_float32, normalize
 from graphcl.losses.formulas.instance_nce import log_mean_exp
 from graphcl.methods.method import LossOfViews, Method, Outcome, require_arguments, require_ids, weight_of
 from graphcl.models.contrastive import ContrastiveModel

@@ -11,7 +11,7 @@ from graphcl.arguments import Count
 from graphcl.distributed import ranks
 from graphcl.errors import InputError
 from graphcl.losses import Loss
-from graphcl.losses.engine.unit import at_least_float32
+from graphcl.losses.engine.rows import at_least_float32
 from graphcl.methods.method import LossOfViews, Method, Outcome, require_repulsion
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods

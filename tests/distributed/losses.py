@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from graphcl.distributed import ranks
 from graphcl.losses import Loss
 from graphcl.losses.engine import compare as module
-from graphcl.losses.engine import tiled, torch_tiles
+from graphcl.losses.engine import tiled
 from graphcl.registry import losses
 
 SHARD, FEATURES, WIDTH = 4, 5, 4
@@ -101,7 +101,7 @@ def every_variant(name):
     """Compare every variant of a loss."""
     networks = model(), DistributedDataParallel(model())
     # With small limits, there are several tiles and chunks, and `auto` selects gathered keys in tiles.
-    small = mock.patch.object(tiled, "ROW_ELEMENTS", 24), mock.patch.object(torch_tiles, "TILE", 3)
+    small = mock.patch.object(tiled, "ROW_ELEMENTS", 24), mock.patch.object(tiled, "TILE", 3)
     with small[0], small[1], mock.patch.object(module, "DENSE_LIMIT", 8):
         for arguments, tensors in variants(name):
             try:

@@ -14,7 +14,7 @@ from graphcl.datasets.groups import with_groups
 from graphcl.distributed import ranks
 from graphcl.distributed.data_parallel import data_parallel
 from graphcl.errors import Stopped
-from graphcl.losses.engine.checks import NonFiniteInputError
+from graphcl.losses.engine.rows import NonFiniteInputError
 from graphcl.models.node_gcn import node_gcn
 from graphcl.models.nodes import NodeModel
 from tests.conftest import small_graphs

@@ -15,7 +15,7 @@ from graphcl import InputError
 from graphcl.distributed import ranks
 from graphcl.distributed.batchnorm import GlobalBatchNorm, average_statistics, synchronise
 from graphcl.losses import barlow_twins, infonce, vicreg
-from graphcl.losses.engine.checks import NonFiniteInputError
+from graphcl.losses.engine.rows import NonFiniteInputError
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-10}
 CHECKS = {}

@@ -8,7 +8,7 @@ import torch
 
 from graphcl.errors import InputError, InputTypeError
 from graphcl.losses import Loss, compare, explicit
-from graphcl.losses.engine.checks import NonFiniteInputError, check_device
+from graphcl.losses.engine.rows import NonFiniteInputError, check_device
 from graphcl.registry import losses
 from tests.strategies import seeded
 

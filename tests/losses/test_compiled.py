@@ -15,7 +15,7 @@ import torch
 
 from graphcl import GIN, Loss
 from graphcl.augment import triton_growth
-from graphcl.losses.engine import compare, triton_tiles
+from graphcl.losses.engine import tiled, triton_tiles
 from graphcl.models import triton_gin
 from graphcl.models.aggregate import CSRAdjacency, SegmentIndex
 from graphcl.models.compiled import plain_weights
@@ -93,7 +93,7 @@ def compiled(monkeypatch):
     found = []
     for name in ("_forward", "_backward"):
         monkeypatch.setattr(triton_tiles, name, Compiled(getattr(triton_tiles, name), found))
-    monkeypatch.setattr(compare, "tiles", lambda _: triton_tiles)
+    monkeypatch.setattr(tiled, "tiles", lambda _: (triton_tiles.forward, triton_tiles.backward))
 
     def compile(capability, precision, width, loss="infonce"):
         monkeypatch.setattr(triton.runtime.driver, "_active", Driver(capability))

@@ -24,7 +24,7 @@ import graphcl.losses
 from graphcl.arguments import Interval
 from graphcl.errors import InputError, InputTypeError
 from graphcl.losses import Loss, explicit
-from graphcl.losses.engine import tiled, torch_tiles
+from graphcl.losses.engine import tiled
 from graphcl.registry import losses, methods
 from tests.conftest import assert_entries
 from tests.losses import loops
@@ -106,7 +106,7 @@ def tensors(name, count, columns, held="nothing", **context):
 @each_name
 def test_value_and_gradient(views, monkeypatch, name):
     """Compare with loops and central differences, in small tiles; the settings share the contexts."""
-    monkeypatch.setattr(torch_tiles, "TILE", 2)
+    monkeypatch.setattr(tiled, "TILE", 2)
     monkeypatch.setattr(tiled, "ROW_ELEMENTS", 8)
     entry, every = TABLE[name], contexts(name)
     engines = ("dense", "tiled") if name in PAIRWISE else (None,)
@@ -424,7 +424,7 @@ def learned(name, **own):
 @pytest.mark.parametrize("name", LEARNABLE)
 def test_the_gradient_of_a_learned_temperature_is_the_derivative(name, monkeypatch):
     """On both engines, for each choice of the arguments; the reference is the function at a shifted temperature."""
-    monkeypatch.setattr(torch_tiles, "TILE", 4)
+    monkeypatch.setattr(tiled, "TILE", 4)
     z1, z2 = draw(dtype=torch.float64)
     settings = ({key: each[key] for key in each.keys() - {"temperature"}} for each in TABLE[name].settings)
     for own in (*variants(name), *settings):

@@ -17,11 +17,10 @@ from torch.utils._pytree import tree_leaves
 from graphcl.errors import InputError
 from graphcl.losses import compare, infonce
 from graphcl.losses.engine import compare as choice
-from graphcl.losses.engine import tiled, torch_tiles
-from graphcl.losses.engine.base import Comparison, Sums
-from graphcl.losses.engine.dense import DensePairs
+from graphcl.losses.engine import tiled
 from graphcl.losses.engine.exponent import Exponent, gaussian, linear
-from graphcl.losses.engine.tiled import TiledPairs
+from graphcl.losses.engine.pairs import Comparison, DensePairs
+from graphcl.losses.engine.tiled import Sums, TiledPairs
 from graphcl.registry import losses
 from tests.kernels import DEVICE, needs_triton, run_interpreted, runs_kernels, runs_none
 from tests.losses import loops
@@ -40,7 +39,7 @@ def small_tiles(monkeypatch):
     """Return `shrink(size)`, which sets the tile size and limits the rows that are held at once."""
 
     def shrink(size, row_elements=50):
-        monkeypatch.setattr(torch_tiles, "TILE", size)
+        monkeypatch.setattr(tiled, "TILE", size)
         monkeypatch.setattr(tiled, "ROW_ELEMENTS", row_elements)
 
     shrink(4)
@@ -167,13 +166,13 @@ def computed(engine, name, context, similarity="cosine", sizes=SIZES, dtype=torc
     kept = {"queue": leaves[2]} if held != "nothing" else {}
     kept |= {"ids": ids.to(device), "queue_ids": queue_ids.to(device)} if held == "ids" else {}
     chosen = "dense" if engine == "dense" else "tiled"
-    with mock.patch.object(choice, "tiles", kernels if engine == "triton" else choice.tiles):
+    with mock.patch.object(tiled, "tiles", kernels if engine == "triton" else tiled.tiles):
         made = compare(*leaves[:2], negatives, symmetric, similarity=similarity, engine=chosen, **kept)
         return [each.cpu() for each in gradients([each * 1.0 for each in REDUCTIONS[name][0](made)], leaves)]
 
 
 def kernels(some):
-    """Return the Triton kernels; in the interpreter with small blocks, so that rows and columns take several blocks."""
+    """Return the passes of the Triton kernels; in the interpreter with blocks smaller than the rows and columns."""
     from graphcl.losses.engine import triton_tiles
 
     if DEVICE == "cpu":
@@ -182,7 +181,7 @@ def kernels(some):
         triton_tiles.SMALL = {3: [triton_tiles.blocks(16, 16, 16)] * 2}
         triton_tiles.WIDEST = 16
         triton_tiles._device = lambda _: (80, 2)
-    return triton_tiles
+    return triton_tiles.forward, triton_tiles.backward
 
 
 def check_engine(engine, names=REDUCTIONS, contexts=CONTEXTS, dtype=torch.float64, **own):
@@ -224,10 +223,10 @@ def test_only_directions_count(views):
     for dtype, tolerance, decades in ((torch.float64, 1e-12, 100), (torch.float32, 1e-5, 15)):
         z1, z2 = views(6, 3, dtype=dtype)
         lengths = 10 ** torch.linspace(-10, decades, 12, dtype=dtype).view(2, 6, 1)
-        expected = compare(z1, z2, "all").negative
+        expected = compare(z1, z2, "all").row.value
         strided = z1.T.contiguous().T, z2.repeat_interleave(2, dim=0)[::2]
         for a, b in ((z1 * lengths[0], z2 * lengths[1]), strided):
-            torch.testing.assert_close(compare(a, b, "all").negative, expected, rtol=tolerance, atol=tolerance)
+            torch.testing.assert_close(compare(a, b, "all").row.value, expected, rtol=tolerance, atol=tolerance)
 
 
 def test_bfloat16_is_compared_in_float32(small_tiles):
@@ -381,17 +380,17 @@ def test_triton_with_keys_of_other_ranks_and_gradients_that_are_not_wanted():
     """Compare the kernels with PyTorch's tiles; two runs are bitwise equal."""
     (z1, z2, queue), ids, queue_ids = data()
     unit = [torch.nn.functional.normalize(z).float().to(DEVICE) for z in (z1, z2, queue)]
-    both = ((1, "diagonal"), (0, "diagonal"), (2, "ids")), ((0, "diagonal"), (1, "diagonal"), (2, "ids"))
-    whole = Comparison(tuple(unit), both, "cosine", (ids.to(DEVICE), queue_ids.to(DEVICE)))
-    more = {number: unit[number].flip(1)[:-3].repeat(2, 1) for number in whole.batch_sets}
-    comparison = whole.with_keys(more)
+    more = [unit[number].flip(1)[:-3].repeat(2, 1) for number in (0, 1)]  # sets 3 and 4, rows of other ranks
+    first = (1, "diagonal"), (4, None), (0, "diagonal"), (3, None), (2, "ids")
+    second = (0, "diagonal"), (3, None), (1, "diagonal"), (4, None), (2, "ids")
+    comparison = Comparison((*unit, *more), (first, second), "cosine", (ids.to(DEVICE), queue_ids.to(DEVICE)))
     wanted = [number != 1 for number in range(len(comparison.sets))]
     upstream = [torch.randn(1, len(z1), generator=torch.Generator().manual_seed(k)).to(DEVICE) for k in (0, 1)]
     results = []
-    for module in (torch_tiles, kernels(None), kernels(None)):
+    for forward, backward in ((tiled.forward, tiled.backward), kernels(None), kernels(None)):
         sums = Sums(comparison, (linear(5.0),), False)
-        totals, _ = module.forward(sums)
-        slopes = module.backward(sums, totals, upstream, wanted)
+        totals, _ = forward(sums)
+        slopes = backward(sums, totals, upstream, wanted)
         assert [each is not None for each in slopes] == wanted
         results.append([*totals, *(each for each in slopes if each is not None)])
     for want, got, again in zip(*results, strict=True):

@@ -14,7 +14,7 @@ from graphcl.errors import InputError
 from graphcl.losses import Pairs, explicit, infonce, pairwise
 from graphcl.registry import Registry
 
-MODULE = importlib.import_module("graphcl.losses.engine.register")
+MODULE = importlib.import_module("graphcl.losses.loss")
 SHARED = ["negatives", "symmetric", "queue", "ids", "queue_ids", "engine", "weight", "reduction"]
 N, Q, D = 6, 4, 3
 

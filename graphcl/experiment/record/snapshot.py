@@ -18,8 +18,8 @@ from graphcl.evaluate.pca import plot_indices, principal_plane
 from graphcl.experiment.build import make_augmentations, training_sampler
 from graphcl.graphs.batching import members_of
 from graphcl.loaders.loader import make_loader
-from graphcl.losses.engine.dense import off_diagonal
-from graphcl.losses.engine.unit import normalize
+from graphcl.losses.engine.pairs import off_diagonal
+from graphcl.losses.engine.rows import normalize
 from graphcl.methods import Method
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.report.run_files import EDGES

@@ -26,11 +26,9 @@ from torch import Tensor
 from graphcl.arguments import checked
 from graphcl.distributed import ranks
 from graphcl.errors import InputError, InputTypeError
-from graphcl.losses.engine.base import Comparison, Mask, Pairs, Row, Similarity, similarities
-from graphcl.losses.engine.checks import check_finite, check_ids, check_queue, check_rows, check_views
-from graphcl.losses.engine.dense import DensePairs
-from graphcl.losses.engine.tiled import TiledPairs, tiles
-from graphcl.losses.engine.unit import at_least_float32, normalize, normalize_all
+from graphcl.losses.engine.pairs import Comparison, DensePairs, KeySet, Pairs, Similarity
+from graphcl.losses.engine.rows import at_least_float32, check_finite, check_rows, check_tensor, check_views, normalize
+from graphcl.losses.engine.tiled import TiledPairs
 
 Negatives = Literal["cross", "all", "queue"]
 Engine = Literal["auto", "dense", "tiled"]
@@ -80,42 +78,52 @@ def compare(
         InputTypeError: tensors that are not floating-point, or of different dtypes.
     """
     check_views(z1, z2, finite=False)
-    sets = {"z1": z1, "z2": z2}
+    n, columns = z1.shape
     if queue is not None:
-        check_queue(queue, z1)
-        if queue.size(0):
-            sets["queue"] = queue
-    check_ids(ids, queue_ids, z1, queue)
+        check_tensor("queue", queue, z1, (None, columns), f"[Q, {columns}], with the columns of `z1`")
+    sets: tuple[Tensor, ...] = (z1, z2) if queue is None or queue.size(0) == 0 else (z1, z2, queue)
+    by_id = None
+    if ids is not None or queue_ids is not None:
+        if ids is None or queue_ids is None or queue is None:
+            raise InputError("`ids` and `queue_ids` must be given together, and with a `queue`.")
+        for name, labels, rows in (("ids", ids, n), ("queue_ids", queue_ids, queue.size(0))):
+            check_tensor(name, labels, z1, (rows,), f"[{rows}], one integer per row", integer=True)
+        by_id = (ids, queue_ids) if len(sets) == 3 else None
     if negatives == "queue" and queue is None:
         raise InputError("`negatives` is 'queue', but `queue` is missing: pass `queue`, or `negatives='cross'`.")
-    by_id = (ids, queue_ids) if len(sets) == 3 and ids is not None and queue_ids is not None else None
-    queued: list[tuple[int, Mask | None]] = [(2, "ids" if by_id else None)] if len(sets) == 3 else []
-    key_sets = [_keys_of(view, negatives, queued) for view in ((0, 1) if symmetric else (0,))]
+    # For each set of anchors, the views whose rows are keys, on this rank and on the others.
+    views = {"cross": [[1], [0]], "all": [[1, 0], [0, 1]], "queue": [[], []] if len(sets) == 3 else [[1], [0]]}
+    of_batch = views[negatives][: 1 + symmetric]
     with torch.autocast(z1.device.type, enabled=False):
-        rows = _prepared(list(sets.values()), similarity, normalized)
-        comparison = Comparison(tuple(each.to(rows[0].dtype) for each in rows), tuple(key_sets), similarity, by_id)
-        entries = sum(
-            rows[anchors].size(0) * rows[keys].size(0) * (ranks.size() if mask == "diagonal" else 1)
-            for anchors, of in enumerate(key_sets)
-            for keys, mask in of
-        )
-        dense = engine == "dense" or (engine == "auto" and entries <= DENSE_LIMIT)
-        others = _rows_of_others(comparison) if ranks.size() > 1 and comparison.batch_sets else {}
+        sets = _prepared(sets, similarity, normalized)
+        shared = sorted({view for keys in of_batch for view in keys})
+        others: tuple[Tensor, ...] = ()
+        if ranks.size() > 1 and shared:
+            others = ranks.others(torch.stack([sets[view] for view in shared], dim=1)).unbind(dim=1)
+        key_sets: list[tuple[KeySet, ...]] = []
+        for keys in of_batch:
+            key_set: list[KeySet] = []
+            for view in keys:
+                key_set.append((view, "diagonal"))
+                if others:
+                    key_set.append((len(sets) + shared.index(view), None))
+            if len(sets) == 3:
+                key_set.append((2, "ids" if by_id else None))
+            key_sets.append(tuple(key_set))
+        comparison = Comparison((*sets, *others), tuple(key_sets), similarity, by_id)
         # Across ranks, check only gathered rows, which are equal on all ranks: if one rank raised alone, others would
         # hang. Other non-finite rows make the loss non-finite.
-        seen = range(len(sets)) if ranks.size() == 1 else [*comparison.batch_sets, *range(2, len(sets))]
-        for number, name in enumerate(sets):
-            if number in seen:
-                check_finite(name, comparison.sets[number], most=comparison.bound)
-        for number, each in others.items():
-            check_finite(f"z{number + 1}", each, " of the other ranks", comparison.bound)
-        if others:
-            comparison = comparison.with_keys(others)
-        if dense:
+        for number, name in enumerate(("z1", "z2", "queue")[: len(sets)]):
+            if ranks.size() == 1 or number in (*shared, 2):
+                check_finite(name, sets[number], most=comparison.bound)
+        for view, rows_of_others in zip(shared, others, strict=False):
+            check_finite(f"z{view + 1}", rows_of_others, " of the other ranks", comparison.bound)
+        entries = sum(n * comparison.sets[keys].size(0) for key_set in key_sets for keys, _ in key_set)
+        if engine == "dense" or (engine == "auto" and entries <= DENSE_LIMIT):
             return DensePairs(comparison)
         if any(map(torch._C._functorch.is_functorch_wrapped_tensor, comparison.sets)):
             raise InputError("the tiled engine does not support torch.func; pass `engine='dense'` to the loss.")
-        return TiledPairs(comparison, tiles(rows[0]))
+        return TiledPairs(comparison)
 
 
 @checked
@@ -145,53 +153,31 @@ def explicit(
         >>> infonce.terms(explicit(anchors, positives, negatives), temperature=1.0).shape
         torch.Size([2])
     """
-    for name, each in (("anchors", anchors), ("positives", positives), ("negatives", negatives)):
-        check_rows(name, each)
-    shapes = [list(each.shape) for each in (anchors, positives, negatives)]
+    rows = {"anchors": anchors, "positives": positives, "negatives": negatives}
+    for name, z in rows.items():
+        check_rows(name, z)
+        check_finite(name, z)
     fits = negatives.dim() == 2 or (negatives.dim() == 3 and negatives.size(0) == anchors.size(0))
     if anchors.dim() != 2 or anchors.shape != positives.shape or not fits or negatives.size(-1) != anchors.size(1):
-        raise InputError(
-            f"`anchors` and `positives` must be [A, D], `negatives` [M, D] or [A, M, D], got {shapes[0]}, {shapes[1]}, "
-            f"{shapes[2]}."
-        )
+        shapes = ", ".join(str([*z.shape]) for z in rows.values())
+        raise InputError(f"`anchors` and `positives` must be [A, D], `negatives` [M, D] or [A, M, D], got {shapes}.")
     if negatives.size(-2) < 1 or anchors.size(1) < 1:
-        raise InputError(f"`negatives` must have at least one row and one column, got {shapes[2]}.")
+        raise InputError(f"`negatives` must have at least one row and one column, got {[*negatives.shape]}.")
     for kind in ("dtype", "device"):
-        first, *others = (getattr(each, kind) for each in (anchors, positives, negatives))
-        if others != [first, first]:
-            kinds = ", ".join(map(str, (first, *others)))
-            raise InputTypeError(f"`anchors`, `positives` and `negatives` must have one {kind}, got {kinds}.")
+        kinds = [str(getattr(z, kind)) for z in rows.values()]
+        if len(set(kinds)) > 1:
+            message = f"`anchors`, `positives` and `negatives` must have one {kind}, got {', '.join(kinds)}."
+            raise InputTypeError(message)
     with torch.autocast(anchors.device.type, enabled=False):
-        a, p, n = _prepared((anchors, positives, negatives), similarity, normalized)
-        comparison = Comparison((a, p), ((),), similarity)
-        for name, each in (("anchors", a), ("positives", p), ("negatives", n)):
-            check_finite(name, each, most=comparison.bound)
-        if n.dim() == 2:
-            value = similarities(a, n, similarity)
-        elif similarity == "squared_distance":
-            value = (a[:, None].double() - n).square().sum(dim=2)
-        else:
-            value = torch.einsum("ad,amd->am", a, n)
-        return DensePairs(comparison, Row(value))
-
-
-def _keys_of(
-    view: int, negatives: Negatives, queued: Sequence[tuple[int, Mask | None]]
-) -> tuple[tuple[int, Mask | None], ...]:
-    """Return the sets of keys of the anchors in set `view`, and their masks; for an empty queue, as for `cross`."""
-    of_batch = {"cross": [1 - view], "all": [1 - view, view], "queue": [] if queued else [1 - view]}
-    return *((keys, "diagonal") for keys in of_batch[negatives]), *queued
-
-
-def _rows_of_others(comparison: Comparison) -> dict[int, Tensor]:
-    """Return, for each set in `batch_sets`, index -> rows of the other ranks, `[(R - 1) n, D]`, with gradients."""
-    numbers = comparison.batch_sets
-    rows = ranks.others(torch.stack([comparison.sets[number] for number in numbers], dim=1))
-    return dict(zip(numbers, rows.unbind(dim=1), strict=True))
+        comparison = Comparison(_prepared([*rows.values()], similarity, normalized), (((2, None),),), similarity)
+        for name, z in zip(rows, comparison.sets, strict=True):
+            check_finite(name, z, most=comparison.bound)
+        return DensePairs(comparison)
 
 
 def _prepared(sets: Sequence[Tensor], similarity: Similarity, normalized: bool | None) -> tuple[Tensor, ...]:
-    """Return `sets` in float32 or float64, with rows of norm 1 if `normalized`; by default for the cosine only."""
+    """Return `sets` in one precision, float32 or float64, with rows of norm 1 if `normalized`, or for the cosine."""
     if not (similarity == "cosine" if normalized is None else normalized):
-        return tuple(map(at_least_float32, sets))
-    return *normalize_all(*sets[:2]), *map(normalize, sets[2:])
+        return tuple(at_least_float32(rows).to(at_least_float32(sets[0]).dtype) for rows in sets)
+    pair = normalize(torch.cat([*sets[:2]]))  # in one call, which launches fewer operations
+    return *pair.split(sets[0].size(0)), *(normalize(rows).to(pair.dtype) for rows in sets[2:])

@@ -1,4 +1,4 @@
-"""Define exponents P, polynomials of the similarity c, for sums of exp(P(c)) over negatives.
+"""Exponents P, polynomials of the similarity c, for sums of exp(P(c)) over negatives.
 
 Many losses are a (weighted) logsumexp of the negatives minus the positive. They sum exp(P(c)) over the negatives, where
 P(c) is c / tau (InfoNCE), the logarithm of a Gaussian (ADNCE), or the sum of both. Part of P can be detached. The
@@ -46,17 +46,13 @@ class Exponent:
 
     def __add__(self, other: Exponent) -> Exponent:
         # Keep the center of the exponent of higher degree, whose coefficients are smallest about its own center.
-        if other.degree > self.degree:
+        if len(other.total) > len(self.total):
             return other + self
-        delta = self.center - other.center
-        return Exponent(
-            _sum(self.free, _shifted(other.free, delta)), _sum(self.frozen, _shifted(other.frozen, delta)), self.center
+        free, frozen = (
+            _sum(mine, _shifted(theirs, self.center - other.center))
+            for mine, theirs in ((self.free, other.free), (self.frozen, other.frozen))
         )
-
-    @property
-    def degree(self) -> int:
-        """Degree of the polynomial."""
-        return max(len(self.free), len(self.frozen)) - 1
+        return Exponent(free, frozen, self.center)
 
     @property
     def total(self) -> Coefficients:
@@ -71,13 +67,13 @@ class Exponent:
     @property
     def is_learned(self) -> bool:
         """Whether a coefficient depends on a learned temperature."""
-        return any(isinstance(each, Tensor) for each in self.free)
+        return any(isinstance(value, Tensor) for value in self.free)
 
     def constant(self) -> Exponent:
         """Return the exponent with plain numbers as coefficients; waits for the device if the exponent is learned."""
         if not self.is_learned:
             return self
-        free = (float(each.detach()) if isinstance(each, Tensor) else each for each in self.free)
+        free = (float(value.detach()) if isinstance(value, Tensor) else value for value in self.free)
         return Exponent(tuple(free), self.frozen, self.center)
 
     def varied(self, total: Tensor, mean: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The tiled engine: reductions over negatives in memory O(N D), forward and backward.
+"""The engine `tiled`: reductions over negatives in memory O(N D), forward and backward.
 
 A tile (a block of the matrix of similarities) is computed, reduced and discarded; the backward pass recomputes it.
 Sums of exponentials are kept as a running maximum and a sum (online logsumexp), or as a plain sum if the exponent is
@@ -6,7 +6,7 @@ small on all cosines. One tile serves the anchors of its rows and, if its column
 columns. The two directions of a symmetric loss thus take one pass, and negatives from an anchor's own view half a pass.
 
 Float32 on CUDA uses Triton kernels (`graphcl.losses.engine.triton_tiles`) if Triton is installed. Otherwise the tiles
-are computed by PyTorch operations and fit the CPU cache (`graphcl.losses.engine.torch_tiles`).
+are computed by PyTorch operations, `forward` and `backward`, and fit the CPU cache.
 
 References:
     Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018 (arXiv 1805.02867). Cheng et al.,
@@ -14,8 +14,8 @@ References:
 """
 
 import importlib.util
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -23,117 +23,283 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from graphcl.losses.engine import torch_tiles
-from graphcl.losses.engine.base import Comparison, Pairs, RowFunction, Sums, Tiles
-from graphcl.losses.engine.dense import similarity_rows
-from graphcl.losses.engine.exponent import Exponent
+from graphcl.losses.engine.exponent import Coefficients, Exponent
+from graphcl.losses.engine.pairs import Comparison, Mask, Pairs, Row, RowFunction, off_diagonal
 
+TILE = 512
+"""Number of rows and of columns of a tile: 1 MB in float32, so that a few tiles fit the L2 cache of a CPU."""
 ROW_ELEMENTS = 2**23
 """Largest number of similarities that `TiledPairs.rows` holds at once."""
 
 
 class TiledPairs(Pairs):
-    """`Pairs` that compute similarities tile by tile, in memory O(N D).
-
-    Args:
-        comparison: sets of anchors and keys to compare.
-        tiles: implementation of the tiles.
-    """
-
-    def __init__(self, comparison: Comparison, tiles: Tiles) -> None:
-        super().__init__(comparison)
-        self._tiles = tiles
-
-    @property
-    def _count(self) -> Tensor:
-        return torch.cat([self._count_of(anchors) for anchors in range(len(self.comparison.key_sets))])
-
-    def _count_of(self, anchors: int) -> Tensor:
-        comparison, rows = self.comparison, self.comparison.sets[anchors]
-        total = sum(comparison.sets[keys].size(0) - (mask == "diagonal") for keys, mask in comparison.key_sets[anchors])
-        count = rows.new_full((rows.size(0),), total)
-        if comparison.ids is None:
-            return count
-        # Sort instead of comparing all pairs.
-        ids, ordered = comparison.ids[0], comparison.ids[1].sort().values
-        return count - (torch.searchsorted(ordered, ids, right=True) - torch.searchsorted(ordered, ids))
+    """`Pairs` that compute similarities tile by tile, in memory O(N D)."""
 
     def logsumexp(self, *exponents: Exponent) -> tuple[Tensor, ...]:
         """Return the logsumexps of the negatives, see `Pairs`."""
         if self.comparison.similarity == "squared_distance":
-            return tuple(self.rows(lambda row, e=each: row.logsumexp(e(row.value))) for each in exponents)
-        constant = tuple(each.constant() for each in exponents)
+            return super().logsumexp(*exponents)
+        constant = tuple(exponent.constant() for exponent in exponents)
         totals = self._sums(constant, expected=False)[0]
-        if not any(each.is_learned for each in exponents):
+        if not any(exponent.is_learned for exponent in exponents):
             return tuple(totals)
         with torch.no_grad():
             means = self._sums(constant, expected=True)[1]
-        return tuple(each.varied(*sums) for each, *sums in zip(exponents, totals, means, strict=True))
+        return tuple(exponent.varied(*sums) for exponent, *sums in zip(exponents, totals, means, strict=True))
 
     def expectation(self, exponent: Exponent) -> tuple[Tensor, Tensor]:
         """Return weighted means and logs of the sums of weights, see `Pairs.expectation`."""
         frozen = Exponent((), exponent.total, exponent.center)
-        totals, expected = self._sums((frozen,), expected=True)
-        return expected[0], totals[0]
+        totals, means = self._sums((frozen,), expected=True)
+        return means[0], totals[0]
 
     def rows(self, function: RowFunction, *per_anchor: Tensor) -> Tensor:
         """Apply `function` to chunks of anchors, see `Pairs.rows`. The backward pass recomputes each chunk."""
-        comparison = self.comparison
-        results = []
-        n = comparison.sets[0].size(0)
-        for anchors, key_sets in enumerate(comparison.key_sets):
-            columns = sum(comparison.sets[keys].size(0) for keys, _ in key_sets)
-            step = max(1, ROW_ELEMENTS // columns)
+        sets, results = self.comparison.sets, []
+        n = sets[0].size(0)
+        for anchors, key_sets in enumerate(self.comparison.key_sets):
+            step = max(1, ROW_ELEMENTS // sum(sets[keys].size(0) for keys, _ in key_sets))
             for start in range(0, n, step):
                 rows = slice(start, min(start + step, n))
-                mine = slice(anchors * n + rows.start, anchors * n + rows.stop)
-                chunk = partial(_chunk, function, comparison, anchors, rows)
-                given = [each[mine] for each in per_anchor]
-                results.append(checkpoint(chunk, *comparison.sets, *given, use_reentrant=False))
+                chunk = partial(_reduce_chunk, function, self.comparison, anchors, rows)
+                entries = [values[anchors * n + start : anchors * n + rows.stop] for values in per_anchor]
+                results.append(checkpoint(chunk, *sets, *entries, use_reentrant=False))
         return torch.cat(results)
 
     def _sums(self, exponents: tuple[Exponent, ...], expected: bool) -> tuple[Tensor, Tensor]:
-        sums = Sums(self.comparison, exponents, expected)
         apply: Callable[..., tuple[Tensor, Tensor]] = _TiledSums.apply
-        totals, means = apply(sums, self._tiles, *self.comparison.sets)
+        totals, means = apply(Sums(self.comparison, exponents, expected), *self.comparison.sets)
         return totals if self.comparison.ids is None else totals.masked_fill(self.isolated, 0.0), means
 
 
-def tiles(some: Tensor) -> Tiles:
-    """Return the implementation for tensors like `some`: Triton for float32 on CUDA if installed, else PyTorch."""
-    if some.is_cuda and some.dtype == torch.float32 and importlib.util.find_spec("triton") is not None:
-        from graphcl.losses.engine import triton_tiles  # imports Triton, which takes time
+def _reduce_chunk(function: RowFunction, comparison: Comparison, anchors: int, rows: slice, *tensors: Tensor) -> Tensor:
+    """Return `function` of a slice `rows` of the anchors in set `anchors`; `tensors` are all sets and its arguments."""
+    sets, per_anchor = tensors[: len(comparison.sets)], tensors[len(comparison.sets) :]
+    x, start = sets[anchors][rows], rows.start
+    values: list[Tensor] = []
+    earlier: list[Tensor] = []
+    kept = None
+    for keys, mask in comparison.key_sets[anchors]:
+        y = sets[keys]
+        if mask == "diagonal" and start:
+            # Start with the key at `start`, so that the excluded pairs lie on the diagonal. The earlier keys are
+            # appended at the end, which keeps the cyclic order.
+            earlier.append(comparison.similarities(x, y[:start]))
+            y = y[start:]
+        block = comparison.similarities(x, y)
+        values.append(off_diagonal(block) if mask == "diagonal" else block)
+        if mask == "ids":
+            before, after = (sum(value.size(1) for value in blocks) for blocks in (values[:-1], earlier))
+            kept = torch.nn.functional.pad(~comparison.same_ids(rows), (before, after), value=True)
+    values += earlier
+    return function(Row(torch.cat(values, dim=1) if len(values) > 1 else values[0], kept), *per_anchor)
 
-        return triton_tiles
-    return torch_tiles
+
+@dataclass(frozen=True)
+class Sums:
+    """Description of the sums over negatives that the tiles compute.
+
+    Args:
+        comparison: sets of anchors and keys, detached.
+        exponents: one exponent P for each sum of e^P.
+        expected: whether the mean similarities with weights e^P are wanted, instead of the sums; weights are constants.
+    """
+
+    comparison: Comparison
+    exponents: tuple[Exponent, ...]
+    expected: bool
+
+    @property
+    def slopes(self) -> list[Coefficients]:
+        """Coefficients of P', for each exponent P; of the constant 1 for the mean similarities.
+
+        For anchor i and similarity c_ij, d total_i / d c_ij = e^(P - total_i) P', and d mean_i / d c_ij =
+        e^(P - total_i), with total_i the logsumexp.
+        """
+        return [(1.0,) if self.expected else exponent.slope for exponent in self.exponents]
 
 
 class _TiledSums(torch.autograd.Function):
     """Autograd function for logsumexps and mean similarities, `[K, A]` each, of K exponents and A anchors."""
 
     @staticmethod
-    def forward(ctx: Any, sums: Sums, tiles: Tiles, *sets: Tensor) -> tuple[Tensor, Tensor]:
-        totals, expected = tiles.forward(sums)
+    def forward(ctx: Any, sums: Sums, *sets: Tensor) -> tuple[Tensor, Tensor]:
+        sum_tiles, ctx.differentiate_tiles = tiles(sets[0])
+        totals, means = sum_tiles(sums)
         ctx.save_for_backward(*sets, *totals)
         # Drop the sets, which are saved above: keeping them here would create a reference cycle.
         ctx.sums = replace(sums, comparison=replace(sums.comparison, sets=()))
-        ctx.tiles = tiles
-        return torch.cat(totals, dim=1), torch.cat(expected, dim=1)
+        return torch.cat(totals, dim=1), torch.cat(means, dim=1)
 
     @staticmethod
-    def backward(ctx: Any, grad_totals: Tensor, grad_expected: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_totals: Tensor, grad_means: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():  # `create_graph=True` would return a constant
             raise RuntimeError("the tiled engine has no second derivative; pass `engine='dense'` to the loss.")
         kinds = len(ctx.sums.comparison.key_sets)
         sets, totals = ctx.saved_tensors[:-kinds], list(ctx.saved_tensors[-kinds:])
         sums = replace(ctx.sums, comparison=replace(ctx.sums.comparison, sets=sets))
-        n = sets[0].size(0)
         with torch.autocast(sets[0].device.type, enabled=False):
-            upstream = (grad_expected if sums.expected else grad_totals).split(n, dim=1)
-            gradients = ctx.tiles.backward(sums, totals, list(upstream), list(ctx.needs_input_grad[2:]))
-        return None, None, *gradients
+            upstream = (grad_means if sums.expected else grad_totals).split(sets[0].size(0), dim=1)
+            return None, *ctx.differentiate_tiles(sums, totals, upstream, ctx.needs_input_grad[1:])
 
 
-def _chunk(function: RowFunction, comparison: Comparison, anchors: int, rows: slice, *tensors: Tensor) -> Tensor:
-    sets, per_anchor = tensors[: len(comparison.sets)], tensors[len(comparison.sets) :]
-    return function(similarity_rows(replace(comparison, sets=sets), anchors, rows), *per_anchor)
+def tiles(some: Tensor) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Return the functions `forward` and `backward` for tensors like `some`: Triton's for float32 on CUDA, if any."""
+    if some.is_cuda and some.dtype == torch.float32 and importlib.util.find_spec("triton") is not None:
+        from graphcl.losses.engine import triton_tiles  # imports Triton, which takes time
+
+        return triton_tiles.forward, triton_tiles.backward
+    return forward, backward
+
+
+# -- tiles in PyTorch operations: for the CPU, for float64 and for devices without Triton ------------------------------
+
+
+def forward(sums: Sums) -> tuple[list[Tensor], list[Tensor]]:
+    """Return two sums over the negatives of each anchor, for each of the K exponents P of `sums`.
+
+    Returns:
+        The logs of the sums of e^P, and the means of the similarities with weights e^P. Each list has one tensor
+        `[K, N]` per set of N anchors. The means are valid only if `sums.expected`.
+    """
+    some = sums.comparison.sets[0]
+    shape = len(sums.exponents), some.size(0)
+    anchors = range(len(sums.comparison.key_sets))
+    # Online logsumexp: for each anchor, `highest` is the running maximum of P (0 for small exponents), `total` the sum
+    # of the weights e^(P - highest) and `moment` the sum of the weighted similarities.
+    lowest = torch.finfo(some.dtype).min  # finite, as -inf minus itself would be NaN
+    starts = [0.0 if _small(sums, exponent) else lowest for exponent in sums.exponents]
+    highest = [torch.stack([some.new_full(shape[1:], start) for start in starts]) for _ in anchors]
+    total = [some.new_zeros(shape) for _ in anchors]
+    moment = [some.new_zeros(shape) for _ in anchors]
+    for tile, similarity, (first, second, third, _) in _tiles(sums):
+        for k, exponent in enumerate(sums.exponents):
+            value = _evaluate(exponent.total, exponent.center, similarity, out=first)
+            small = _small(sums, exponent)
+            tile.fill_masked(sums, value.exp_() if small else value, 0.0 if small else -torch.inf)
+            for number, part, axis in tile.sides:
+                weight = value
+                if not small:
+                    before = highest[number][k, part]
+                    now = torch.maximum(before, value.amax(dim=axis))
+                    shrink = (before - now).exp()
+                    total[number][k, part] *= shrink
+                    moment[number][k, part] *= shrink
+                    highest[number][k, part] = now
+                    weight = torch.sub(value, now.unsqueeze(axis), out=second).exp_()
+                total[number][k, part] += weight.sum(dim=axis)
+                if sums.expected:
+                    moment[number][k, part] += torch.mul(weight, similarity, out=third).sum(dim=axis)
+    means = [torch.where(weights > 0, weighted / weights, 0.0) for weighted, weights in zip(moment, total, strict=True)]
+    return [weights.log() + shift for weights, shift in zip(total, highest, strict=True)], means
+
+
+def backward(
+    sums: Sums, totals: list[Tensor], upstream: Sequence[Tensor], wanted: Sequence[bool]
+) -> list[Tensor | None]:
+    """Return the gradient with respect to each set of rows.
+
+    Args:
+        sums: sums to differentiate.
+        totals: logsumexps returned by `forward`.
+        upstream: gradients with respect to the means if `sums.expected`, else to the logsumexps; `[K, N]` for each set
+            of anchors.
+        wanted: whether the gradient of each set is needed; the result is None if not.
+    """
+    sets = sums.comparison.sets
+    gradients = [torch.zeros_like(rows) if want else None for rows, want in zip(sets, wanted, strict=True)]
+    # The total of an anchor without negatives is -inf; replace it by 0 so that its gradient is 0 instead of NaN.
+    totals = [total.masked_fill(total.isinf(), 0.0) for total in totals]
+    for tile, similarity, (gradient, first, weights, third) in _tiles(sums):
+        gradient.zero_()
+        for k, (exponent, slope) in enumerate(zip(sums.exponents, sums.slopes, strict=True)):
+            if not any(slope):
+                continue
+            value = _evaluate(exponent.total, exponent.center, similarity, out=first)
+            weights.zero_()
+            if _small(sums, exponent):
+                for number, part, axis in tile.sides:
+                    weights += (upstream[number][k, part] * (-totals[number][k, part]).exp()).unsqueeze(axis)
+                weights *= value.exp_()
+            else:
+                for number, part, axis in tile.sides:
+                    weight = torch.sub(value, totals[number][k, part].unsqueeze(axis), out=third)
+                    weights.addcmul_(weight.exp_(), upstream[number][k, part].unsqueeze(axis))
+            if len(slope) == 1:
+                gradient.add_(weights, alpha=slope[0])
+            else:
+                gradient.addcmul_(weights, _evaluate(slope, exponent.center, similarity, out=value))
+        tile.fill_masked(sums, gradient, 0.0)
+        (rows, row_part), (columns, column_part) = tile.rows, tile.columns
+        if (into := gradients[rows]) is not None:
+            into[row_part].addmm_(gradient, sets[columns][column_part])
+        if (into := gradients[columns]) is not None:
+            into[column_part].addmm_(gradient.T, sets[rows][row_part])
+    return gradients
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """One tile: the similarities of a slice of one set (the rows) and a slice of another set (the columns).
+
+    Rows and columns are an index of a set and a slice of this set. With `both`, the columns are anchors too.
+    """
+
+    rows: tuple[int, slice]
+    columns: tuple[int, slice]
+    both: bool
+    mask: Mask | None
+
+    @property
+    def sides(self) -> list[tuple[int, slice, int]]:
+        """Index and slice of each set of anchors in the tile, and the tile's axis of their negatives."""
+        return [(*self.rows, 1), (*self.columns, 0)] if self.both else [(*self.rows, 1)]
+
+    def fill_masked(self, sums: Sums, values: Tensor, filler: float) -> None:
+        """Set the entries of `values` that are not negatives to `filler`, in place."""
+        rows, columns = self.rows[1], self.columns[1]
+        if self.mask == "diagonal" and rows == columns:
+            values.fill_diagonal_(filler)
+        elif self.mask == "ids":
+            values.masked_fill_(sums.comparison.same_ids(rows, columns), filler)
+
+
+def _tiles(sums: Sums) -> Iterator[tuple[_Tile, Tensor, list[Tensor]]]:
+    """Yield each tile with its similarities, and four uninitialised tensors of this size.
+
+    All tiles share the memory of these five tensors, which thus stays in the CPU cache.
+    """
+    sets, key_sets = sums.comparison.sets, sums.comparison.key_sets
+    buffers = [sets[0].new_empty(TILE * TILE) for _ in range(5)]
+    for anchors, (keys, mask) in ((anchors, key_set) for anchors, of in enumerate(key_sets) for key_set in of):
+        both = keys < len(key_sets) and (anchors, mask) in key_sets[keys]
+        if both and keys < anchors:
+            continue  # the other direction of the same matrix
+        within = anchors == keys
+        for top in range(0, sets[anchors].size(0), TILE):
+            rows, x = slice(top, top + TILE), sets[anchors][top : top + TILE]
+            # Within one set the matrix is symmetric, so the tiles of the upper triangle suffice.
+            for left in range(top if within else 0, sets[keys].size(0), TILE):
+                columns, y = slice(left, left + TILE), sets[keys][left : left + TILE]
+                tile = _Tile((anchors, rows), (keys, columns), both and not (within and left == top), mask)
+                size = x.size(0), y.size(0)
+                similarity, *work = (buffer[: size[0] * size[1]].view(size) for buffer in buffers)
+                yield tile, torch.mm(x, y.T, out=similarity), work
+
+
+def _small(sums: Sums, exponent: Exponent) -> bool:
+    """Return whether e^P, with P = `exponent`, can neither overflow nor underflow and needs no running maximum."""
+    return sums.comparison.similarity == "cosine" and exponent.is_small
+
+
+def _evaluate(coefficients: Coefficients, center: float, c: Tensor, out: Tensor) -> Tensor:
+    """Write to `out` the polynomial in powers of c - `center`, evaluated at `c`, and return `out`."""
+    if len(coefficients) < 3:
+        low, factor = (*coefficients, 0.0, 0.0)[:2]
+        torch.mul(c, factor, out=out)
+        return out.add_(low - factor * center) if low or center else out
+    offset = c - center if center else c
+    torch.mul(offset, coefficients[-1], out=out)
+    for coefficient in coefficients[-2:0:-1]:
+        out.add_(coefficient).mul_(offset)
+    return out.add_(coefficients[0]) if coefficients[0] else out

@@ -5,7 +5,7 @@ from typing import Literal
 from torch import Tensor
 
 from graphcl.arguments import Finite, Temperature, Width
-from graphcl.losses.engine.register import Pairs, gaussian, linear, pairwise, softplus
+from graphcl.losses.loss import Pairs, gaussian, linear, pairwise, softplus
 
 
 @pairwise("adnce")

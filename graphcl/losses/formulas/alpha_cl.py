@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from graphcl.arguments import NonNegative, interval
-from graphcl.losses.engine.register import Exponent, Pairs, pairwise
+from graphcl.losses.loss import Exponent, Pairs, pairwise
 
 Scale = Annotated[float, interval("[1e-6, inf)")]
 """A temperature that cannot be learned: the loss has no gradient by it, as its weights are detached."""

@@ -5,9 +5,8 @@ from torch import Tensor
 
 from graphcl.arguments import NonNegative
 from graphcl.distributed import ranks
-from graphcl.losses.engine import dense
-from graphcl.losses.engine.checks import check_statistic, check_views
-from graphcl.losses.engine.unit import SHORTEST, at_least_float32, normalize
+from graphcl.losses.engine.pairs import off_diagonal as without_diagonal
+from graphcl.losses.engine.rows import SHORTEST, at_least_float32, check_statistic, check_views, normalize
 from graphcl.registry import losses
 
 
@@ -47,8 +46,8 @@ def barlow_twins(z1: Tensor, z2: Tensor, *, off_diagonal: NonNegative = 0.005) -
     with torch.autocast(z1.device.type, enabled=False):
         columns1, columns2 = (_standardized(name, z) for name, z in (("z1", z1), ("z2", z2)))
         correlation = ranks.sum_over_ranks(columns1 @ columns2.T)
-        own = correlation.diagonal()
-        return (1 - own).square().sum() + off_diagonal * dense.off_diagonal(correlation).square().sum()
+        redundant = without_diagonal(correlation).square().sum()
+        return (1 - correlation.diagonal()).square().sum() + off_diagonal * redundant
 
 
 def _standardized(name: str, z: Tensor) -> Tensor:

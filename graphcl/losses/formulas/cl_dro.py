@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from graphcl.arguments import Temperature
-from graphcl.losses.engine.register import Pairs, Row, linear, pairwise
+from graphcl.losses.loss import Pairs, Row, linear, pairwise
 
 
 @pairwise("cl_dro")

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from graphcl.arguments import Temperature
-from graphcl.losses.engine.register import Pairs, linear, pairwise
+from graphcl.losses.loss import Pairs, linear, pairwise
 
 
 @pairwise("dcl")

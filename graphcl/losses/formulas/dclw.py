@@ -5,7 +5,7 @@ from torch import Tensor
 
 from graphcl.arguments import Temperature, Width
 from graphcl.distributed import ranks
-from graphcl.losses.engine.register import Pairs, linear, pairwise
+from graphcl.losses.loss import Pairs, linear, pairwise
 
 
 @pairwise("dclw")
@@ -46,5 +46,5 @@ def _over_mean(x: Tensor) -> Tensor:
     """Return e^x divided by the mean of e^x over the anchors of all ranks, `[A]`."""
     if ranks.size() == 1:
         return x.numel() * x.softmax(dim=0)
-    found = ranks.gather(torch.stack([x.logsumexp(dim=0), x.new_full((), x.numel())])[None])
-    return found[:, 1].sum() * (x - found[:, 0].logsumexp(dim=0)).exp()
+    totals, counts = ranks.gather(torch.stack([x.logsumexp(dim=0), x.new_full((), x.numel())])[None]).unbind(dim=1)
+    return counts.sum() * (x - totals.logsumexp(dim=0)).exp()

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from graphcl.arguments import Ratio, Temperature
-from graphcl.losses.engine.register import Pairs, linear, pairwise, softplus
+from graphcl.losses.loss import Pairs, linear, pairwise, softplus
 
 
 @pairwise("debiased")

@@ -5,8 +5,8 @@ from typing import Literal
 from torch import Tensor
 
 from graphcl.arguments import Temperature
-from graphcl.losses.engine.register import Pairs, pairwise, softplus
 from graphcl.losses.formulas.dcl import dcl
+from graphcl.losses.loss import Pairs, pairwise, softplus
 
 
 @pairwise("flatnce")

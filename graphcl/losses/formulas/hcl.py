@@ -3,8 +3,8 @@
 from torch import Tensor
 
 from graphcl.arguments import NonNegative, Ratio, Temperature
-from graphcl.losses.engine.register import Pairs, linear, pairwise
 from graphcl.losses.formulas.debiased import corrected
+from graphcl.losses.loss import Pairs, linear, pairwise
 
 
 @pairwise("hcl")

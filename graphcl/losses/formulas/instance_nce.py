@@ -5,7 +5,7 @@ from torch import Tensor
 
 from graphcl.arguments import Finite, NonNegative, Temperature
 from graphcl.distributed import ranks
-from graphcl.losses.engine.register import Pairs, Row, linear, pairwise, softplus
+from graphcl.losses.loss import Pairs, Row, linear, pairwise, softplus
 
 
 @pairwise("instance_nce", method="memory_bank", negatives="queue", symmetric=False)
@@ -56,8 +56,8 @@ def instance_nce(
     def noise(row: Row, shift: Tensor) -> Tensor:
         return row.sum(softplus(row.value / temperature - shift[:, None]))
 
-    own = softplus(shift - pairs.positive / temperature)
-    return own + pairs.rows(noise, shift) + proximal * (2 - 2 * pairs.positive)
+    positive = softplus(shift - pairs.positive / temperature)
+    return positive + pairs.rows(noise, shift) + proximal * (2 - 2 * pairs.positive)
 
 
 def log_mean_exp(pairs: Pairs, total: Tensor) -> Tensor:
@@ -68,6 +68,6 @@ def log_mean_exp(pairs: Pairs, total: Tensor) -> Tensor:
     everything = total.masked_fill(pairs.isolated, -torch.inf).logsumexp(dim=0)
     count = pairs.count.masked_fill(pairs.isolated, 0.0).sum()
     if ranks.size() > 1:
-        found = ranks.gather(torch.stack([everything, count])[None])
-        everything, count = found[:, 0].logsumexp(dim=0), found[:, 1].sum()
+        totals, counts = ranks.gather(torch.stack([everything, count])[None]).unbind(dim=1)
+        everything, count = totals.logsumexp(dim=0), counts.sum()
     return everything - count.clamp(min=1).log()

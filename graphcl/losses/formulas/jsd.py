@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from graphcl.losses.engine.register import Pairs, pairwise, softplus
+from graphcl.losses.loss import Pairs, pairwise, softplus
 
 
 @pairwise("jsd", similarity="dot")

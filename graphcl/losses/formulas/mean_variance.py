@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from graphcl.arguments import Positive, Temperature
-from graphcl.losses.engine.register import Pairs, pairwise
+from graphcl.losses.loss import Pairs, pairwise
 
 
 @pairwise("mean_variance")

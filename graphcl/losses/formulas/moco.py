@@ -3,8 +3,8 @@
 from torch import Tensor
 
 from graphcl.arguments import Temperature
-from graphcl.losses.engine.register import Pairs, pairwise
 from graphcl.losses.formulas.infonce import infonce
+from graphcl.losses.loss import Pairs, pairwise
 
 
 @pairwise("moco", method="moco", negatives="queue", symmetric=False)

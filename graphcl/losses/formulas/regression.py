@@ -3,9 +3,8 @@
 import torch
 from torch import Tensor
 
-from graphcl.losses.engine.checks import check_views, check_weight
-from graphcl.losses.engine.register import Reduction, reduce
-from graphcl.losses.engine.unit import normalize
+from graphcl.losses.engine.rows import check_views, check_weight, normalize
+from graphcl.losses.loss import Reduction, reduce
 from graphcl.registry import losses
 
 

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from graphcl.arguments import Finite, Temperature, Width
-from graphcl.losses.engine.register import Pairs, gaussian, pairwise
+from graphcl.losses.loss import Pairs, gaussian, pairwise
 
 
 @pairwise("reweight")

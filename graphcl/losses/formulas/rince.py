@@ -9,14 +9,14 @@ from pydantic_core import PydanticCustomError
 from torch import Tensor
 
 from graphcl.arguments import Temperature, interval
-from graphcl.losses.engine.register import Pairs, linear, pairwise, softplus
+from graphcl.losses.loss import Pairs, linear, pairwise, softplus
 
 LARGEST = 60.0
 """Largest q / temperature: e^88 overflows float32, and sums over negatives and anchors need a margin."""
 
 
-def _check_power(q: float, given: ValidationInfo) -> float:
-    temperature = given.data.get("temperature", math.inf)  # not there if it is invalid itself
+def _check_power(q: float, info: ValidationInfo) -> float:
+    temperature = info.data.get("temperature", math.inf)  # not there if it is invalid itself
     if q / temperature > LARGEST:
         rule = f"must be at most {LARGEST:g} times `temperature`, or e^(q s) overflows, got {q} at {temperature}"
         raise PydanticCustomError("interval", rule)

@@ -6,8 +6,8 @@ from torch import Tensor
 from graphcl.arguments import Temperature
 from graphcl.distributed import ranks
 from graphcl.errors import InputError
-from graphcl.losses.engine.checks import check_labels
-from graphcl.losses.engine.register import Pairs, linear, pairwise, softplus
+from graphcl.losses.engine.rows import check_tensor
+from graphcl.losses.loss import Pairs, linear, pairwise, softplus
 
 
 @pairwise(
@@ -47,17 +47,16 @@ def supcon(pairs: Pairs, *, labels: Tensor | None = None, temperature: Temperatu
     n = pairs.positive.numel() // 2
     if labels is None:
         raise InputError(f"`labels` is missing: pass the class of each graph, integers [{n}].")
-    check_labels("labels", labels, n, pairs.positive)
+    check_tensor("labels", labels, pairs.positive, (n,), f"[{n}], one integer per row", integer=True)
     # Put this rank's labels first, so that entry i of `numbers` belongs to row i.
     classes, numbers = torch.unique(torch.cat([labels, ranks.others(labels)]), return_inverse=True)
     number = numbers[:n].repeat(2)
     # The sum of an anchor's cosines with its class is one product with the sum of the class's rows, so no pairwise
-    # matrix is needed; `own` subtracts the anchor's cosine with itself.
+    # matrix is needed. The anchor's cosine with itself is subtracted.
     rows = pairs.anchor
     of_class = ranks.sum_over_ranks(rows.new_zeros(classes.numel(), rows.size(1)).index_add(0, number, rows))
-    own = rows.square().sum(dim=1)
     positives = 2 * torch.bincount(numbers)[number] - 1
-    mean_positive = ((rows * of_class[number]).sum(dim=1) - own) / positives
+    mean_positive = ((rows * of_class[number]).sum(dim=1) - rows.square().sum(dim=1)) / positives
     # Exactly 0 for a class of one graph, so that rounding errors do not exceed the softplus of a confident anchor.
     further = torch.where(positives == 1, 0.0, pairs.positive - mean_positive)
     (total,) = pairs.logsumexp(linear(1 / temperature))

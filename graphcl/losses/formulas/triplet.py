@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from graphcl.arguments import Positive
-from graphcl.losses.engine.register import Pairs, Row, pairwise
+from graphcl.losses.loss import Pairs, Row, pairwise
 
 
 @pairwise("triplet")

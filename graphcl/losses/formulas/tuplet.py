@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from graphcl.arguments import Count
-from graphcl.losses.engine.register import Pairs, Row, linear, pairwise, softplus
+from graphcl.losses.loss import Pairs, Row, linear, pairwise, softplus
 
 
 @pairwise(
@@ -36,12 +36,11 @@ def tuplet(pairs: Pairs, *, num_negatives: Count | None = None) -> Tensor:
     if num_negatives is None:
         (total,) = pairs.logsumexp(linear(1.0))
         return softplus(total - pairs.positive)
-    wanted = num_negatives
 
     def next_ones(row: Row, position: Tensor) -> Tensor:
         # The positive is not among the keys, so the key after it has the positive's index.
         first = (position - position[0])[:, None]
-        others = torch.arange(min(wanted, row.value.size(1)), device=row.value.device)
+        others = torch.arange(min(num_negatives, row.value.size(1)), device=row.value.device)
         return row.value.gather(1, (first + others) % row.value.size(1)).logsumexp(dim=1)
 
     graphs = torch.arange(pairs.comparison.sets[0].size(0), device=pairs.positive.device)

@@ -7,9 +7,8 @@ from torch import Tensor
 
 from graphcl.arguments import NonNegative, Positive
 from graphcl.distributed import ranks
-from graphcl.losses.engine.checks import check_statistic, check_views
-from graphcl.losses.engine.dense import off_diagonal
-from graphcl.losses.engine.unit import at_least_float32
+from graphcl.losses.engine.pairs import off_diagonal
+from graphcl.losses.engine.rows import at_least_float32, check_statistic, check_views
 from graphcl.registry import losses
 
 

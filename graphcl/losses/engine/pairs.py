@@ -1,0 +1,255 @@
+"""Pairs of anchors, positives and negatives, which loss formulas reduce, and the engine `dense`.
+
+Two engines hold the negatives, with equal values and gradients: `dense` computes all similarities at once, `tiled`
+(`graphcl.losses.engine.tiled`) in tiles.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from graphcl.losses.engine.exponent import Exponent
+
+Similarity = Literal["cosine", "dot", "squared_distance"]
+Mask = Literal["diagonal", "ids"]
+"""Rule that excludes pairs from the negatives: `diagonal` excludes rows of equal index, `ids` rows of equal id."""
+KeySet = tuple[int, Mask | None]
+"""Index of a set of rows that are keys, and the mask that excludes some of them."""
+RowFunction = Callable[..., Tensor]
+"""Function `(row, *per_anchor) -> [T]` that reduces a `Row` of T anchors to one number per anchor."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Sets of rows to compare: anchors, and keys that can be negatives of the anchors.
+
+    Args:
+        sets: tensors of rows `[., D]`: first view, second view, the queue if there is one, then rows of other ranks.
+            For the cosine, rows have norm 1. Explicit negatives may be `[A, M, D]`, M keys of each anchor.
+        key_sets: for each set of anchors (set 0, or sets 0 and 1), the sets of keys.
+        similarity: similarity function of two rows.
+        ids: ids of the anchors `[N]` and of the queue's rows `[Q]`, for the mask `ids`.
+    """
+
+    sets: tuple[Tensor, ...]
+    key_sets: tuple[tuple[KeySet, ...], ...]
+    similarity: Similarity = "cosine"
+    ids: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def bound(self) -> float:
+        """Bound on the magnitude of the entries: with larger ones, sums of products could overflow."""
+        if self.similarity == "cosine":
+            return torch.inf
+        return 1e149 if self.sets[0].dtype == torch.float64 else 1e14
+
+    def same_ids(self, rows: slice = slice(None), keys: slice = slice(None)) -> Tensor:
+        """Return a mask `[rows, keys]` that is True where an anchor and a row of the queue have the same id."""
+        assert self.ids is not None
+        return self.ids[0][rows, None] == self.ids[1][None, keys]
+
+    def similarities(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the similarities `[R, C]` of the rows `x [R, D]` and `y [C, D]` or `[R, C, D]`; distances in float64.
+
+        For close rows the squares of a distance cancel, and for short ones they underflow, hence float64.
+        """
+        if self.similarity != "squared_distance":
+            return x @ y.T if y.dim() == 2 else torch.einsum("ad,amd->am", x, y)
+        x, y = x.double(), y.double()
+        if y.dim() == 3:
+            return (x[:, None] - y).square().sum(dim=2)
+        # Distances do not depend on the origin, so move it to the mean of `y`, which reduces the cancellation further.
+        origin = y.detach().mean(dim=0)
+        x, y = x - origin, y - origin
+        squares = x.square().sum(dim=1)[:, None] + y.square().sum(dim=1)
+        return (squares - 2 * x @ y.T).clamp(min=0)
+
+
+@dataclass(frozen=True)
+class Row:
+    """The similarities of T anchors with their negatives, as a matrix.
+
+    Args:
+        value: similarities `[T, M]`; squared distances in float64.
+        kept: mask that is True for negatives, `[T, M]`; None if all entries are negatives.
+    """
+
+    value: Tensor
+    kept: Tensor | None = None
+
+    @property
+    def count(self) -> Tensor | float:
+        """Number of negatives of each anchor, at least 1, `[T, 1]`; one float if no entry is masked."""
+        return float(self.value.size(1)) if self.kept is None else self.kept.sum(1, keepdim=True).clamp(min=1)
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Return the sums `[T]` of `values [T, M]` over each anchor's negatives."""
+        return (values if self.kept is None else values.where(self.kept, 0)).sum(dim=1)
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Return the means `[T]` of `values [T, M]` over each anchor's negatives."""
+        return self.sum(values / self.count)
+
+    def filled(self, values: Tensor, filler: float) -> Tensor:
+        """Return `values [T, M]` with `filler` in the entries that are not negatives."""
+        return values if self.kept is None else values.masked_fill(~self.kept, filler)
+
+    def logsumexp(self, values: Tensor) -> Tensor:
+        """Return the logsumexps `[T]` of `values [T, M]` over each anchor's negatives.
+
+        For an anchor without negatives the result is 0, with a zero gradient.
+        """
+        if self.kept is None:
+            return values.logsumexp(dim=1)
+        none = ~self.kept.any(dim=1)
+        # Do not mask rows without negatives: a row of only -inf would have a gradient of NaN.
+        result = values.masked_fill(~(self.kept | none[:, None]), -torch.inf).logsumexp(dim=1)
+        return result.masked_fill(none, 0.0)
+
+
+class Pairs(ABC):
+    """Anchors and their positives, with reductions over each anchor's negatives. Subclasses are the engines.
+
+    Args:
+        comparison: sets of anchors and keys to compare.
+
+    Attributes:
+        positive: similarity of each of the A anchors to its positive, `[A]`.
+    """
+
+    def __init__(self, comparison: Comparison) -> None:
+        self.comparison = comparison
+        a, b = comparison.sets[:2]
+        squared_distance = comparison.similarity == "squared_distance"
+        positive = (a - b).square().sum(dim=1) if squared_distance else (a * b).sum(dim=1)
+        self.positive = torch.cat([positive] * len(comparison.key_sets))
+
+    @property
+    def anchor(self) -> Tensor:
+        """Row of each anchor, `[A, D]`."""
+        return torch.cat(self.comparison.sets[: len(self.comparison.key_sets)])
+
+    @property
+    def partner(self) -> Tensor:
+        """Row of each anchor's positive, `[A, D]`."""
+        return torch.cat([self.comparison.sets[1 - number] for number in range(len(self.comparison.key_sets))])
+
+    @property
+    def count(self) -> Tensor:
+        """Number M of negatives of each anchor, `[A]`, as floating point; 1 for an anchor without negatives."""
+        return self._counts().clamp(min=1)
+
+    @property
+    def isolated(self) -> Tensor:
+        """Mask `[A]`, True for anchors without negatives (only possible with ids). All reductions return 0 for them."""
+        return self._counts() == 0
+
+    def _counts(self) -> Tensor:
+        sets, counts = self.comparison.sets, []
+        for anchors, key_sets in zip(sets, self.comparison.key_sets, strict=False):
+            total = sum(sets[keys].size(-2) - (mask == "diagonal") for keys, mask in key_sets)
+            count = anchors.new_full((anchors.size(0),), total)
+            if self.comparison.ids is not None:  # sort instead of comparing all pairs
+                ids, ordered = self.comparison.ids[0], self.comparison.ids[1].sort().values
+                count = count - (torch.searchsorted(ordered, ids, right=True) - torch.searchsorted(ordered, ids))
+            counts.append(count)
+        return torch.cat(counts)
+
+    @abstractmethod
+    def rows(self, function: RowFunction, *per_anchor: Tensor) -> Tensor:
+        """Apply `function(row, *per_anchor) -> [T]` to chunks of T anchors and return the results, `[A]`.
+
+        Use this method for reductions that the other methods do not cover.
+
+        Args:
+            function: reduction of the chunk's `Row` and of the chunk's entries of each tensor in `per_anchor`.
+            *per_anchor: tensors with one entry per anchor, `[A]`.
+        """
+
+    def logsumexp(self, *exponents: Exponent) -> tuple[Tensor, ...]:
+        r"""Return, for each exponent P, the logsumexps `[A]` $\log \sum_j e^{P(c_{ij})}$.
+
+        Here c_ij is the similarity of anchor i and its negative j.
+        """
+        return tuple(self.rows(lambda row, p=exponent: row.logsumexp(p(row.value))) for exponent in exponents)
+
+    @abstractmethod
+    def expectation(self, exponent: Exponent) -> tuple[Tensor, Tensor]:
+        r"""Return the weighted mean of each anchor's similarities, and the log of the sum of the weights, `[A]` each.
+
+        The results are $\sum_j w_j c_j / \sum_j w_j$ and $\log \sum_j w_j$. Here c_j is the similarity of an anchor and
+        its negative j, and w_j = e^{P(c_j)} is its weight, with P = `exponent`. The weights are detached.
+        """
+
+    def moments(self) -> tuple[Tensor, Tensor]:
+        """Return mean and population variance of each anchor's similarities to its negatives, `[A]` each."""
+        mean = self.rows(lambda row: row.mean(row.value))
+        return mean, self.rows(lambda row, mean: row.mean((row.value - mean[:, None]).square()), mean)
+
+
+class DensePairs(Pairs):
+    """`Pairs` with a matrix of all similarities, for small batches and as the reference for the tiled engine.
+
+    The matrix contains no entry for an anchor with itself or with its positive. Only rows of the queue with the
+    anchor's id are masked.
+
+    Attributes:
+        row: the matrix.
+    """
+
+    def __init__(self, comparison: Comparison) -> None:
+        super().__init__(comparison)
+        sets, key_sets = comparison.sets, comparison.key_sets
+        batch: dict[tuple[int, int], Tensor] = {}  # indices of the anchors and of the keys -> similarities
+        parts, rest = [], []
+        for anchors, of_anchors in enumerate(key_sets):
+            blocks = []
+            for keys, mask in of_anchors:
+                if mask != "diagonal":
+                    blocks.append(comparison.similarities(sets[anchors], sets[keys]))
+                elif (keys, anchors) in batch:  # two directions of the same pairs cost one product
+                    batch[anchors, keys] = batch[keys, anchors].T
+                else:
+                    batch[anchors, keys] = comparison.similarities(sets[anchors], sets[keys])
+            if blocks:
+                rest.append(torch.cat(blocks, dim=1))
+        if batch:
+            graphs = off_diagonal(torch.stack([*batch.values()])).unflatten(0, (len(key_sets), -1)).transpose(1, 2)
+            parts.append(graphs.flatten(2).flatten(0, 1))
+        if rest:
+            parts.append(torch.cat(rest))
+        value = torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
+        kept = None
+        if comparison.ids is not None:  # of the queue, which comes last
+            different = (~comparison.same_ids()).repeat(len(key_sets), 1)
+            kept = torch.nn.functional.pad(different, (value.size(1) - different.size(1), 0), value=True)
+        self.row = Row(value, kept)
+
+    def rows(self, function: RowFunction, *per_anchor: Tensor) -> Tensor:
+        """Apply `function` to all anchors at once, see `Pairs`."""
+        return function(self.row, *per_anchor)
+
+    def expectation(self, exponent: Exponent) -> tuple[Tensor, Tensor]:
+        """Return weighted means and logs of the sums of weights, see `Pairs.expectation`."""
+        # Mask before the softmax: a masked entry could dominate the softmax or overflow, and inf * 0 is NaN.
+        log_weight = self.row.filled(exponent(self.row.value.detach()), -torch.inf)
+        # The softmax of a row without negatives is NaN, so set it to 0.
+        weight = log_weight.softmax(dim=1).nan_to_num(0.0)
+        return self.row.sum(weight * self.row.value), self.row.logsumexp(log_weight)
+
+
+def off_diagonal(matrix: Tensor) -> Tensor:
+    """Return each `matrix [..., T, N]`, T <= N, without its diagonal, as `[..., T, N - 1]`."""
+    rows, columns = matrix.shape[-2:]
+    flat = matrix.flatten(-2)
+    # In the flattened matrix, N entries lie between two diagonal entries, and N - T entries after the last one.
+    last = (rows - 1) * (columns + 1)
+    between = flat[..., :last].unflatten(-1, (rows - 1, columns + 1))[..., 1:].flatten(-2)
+    whole = between if rows == columns else torch.cat([between, flat[..., last + 1 :]], dim=-1)
+    return whole.unflatten(-1, (rows, columns - 1))
