@@ -30,13 +30,11 @@ from graphcl.experiment.dry_run import try_settings, warn_of_columns
 from graphcl.experiment.encoder_input import load_for
 from graphcl.experiment.seed import run_seed
 from graphcl.loaders.loader import make_loader
-from graphcl.models.contrastive import ContrastiveModel
+from graphcl.models.contrastive import ContrastiveModel, with_projector
+from graphcl.models.embeddings import Embeddings
 from graphcl.models.interface import OwnEncoder, takes_categories
 from graphcl.models.saved import EncoderDescription, installed_encoders, read_encoder, read_saved, save_encoder
-from graphcl.models.sparse import SparseModel, with_projector
 from graphcl.models.towers import Role, Tower, TwoTowers
-from graphcl.sparse.explain import Pattern, explain
-from graphcl.sparse.rows import SparseRows
 from graphcl.system.files import new_file
 from graphcl.system.processes import one_thread
 from graphcl.training.loop import embed
@@ -233,33 +231,30 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         words that a `CountVectorizer` does not know. The row of an invalid graph is empty.
         """
         h = self._embedded(X, role)
-        if isinstance(h, SparseRows):
-            from scipy.sparse import csr_matrix
+        return self.model_.features(h)
 
-            encoder: Any = self.model_.encoder
-            return csr_matrix(h.scipy(encoder.column.cpu().numpy())[0])
-        return h
-
-    def sparse_rows(self, X: Any) -> SparseRows:
+    def sparse_rows(self, X: Any) -> Embeddings:
         """Return the embeddings of the graphs `X` by the encoder `wl_sparse`, with all of their columns.
 
         `graphcl.sparse.index.SparseIndex` searches them.
         """
         h = self._embedded(X, "query")
-        if not isinstance(h, SparseRows):
+        if not isinstance(h, Embeddings):
             raise InputError(f"{type(self.model_.encoder).__name__} gives dense rows; use `transform`.")
         return h
 
-    def explain(self, one: Any, other: Any, k: int = 10, min_depth: int = 0) -> list[Pattern]:
+    def explain(self, one: Any, other: Any, k: int = 10, min_depth: int = 0) -> list[Any]:
         """Return the k patterns that add most to the cosine of two graphs by the encoder `wl_sparse`.
 
         `graphcl.report.patterns.pattern_figure` draws them. Patterns of a depth below `min_depth` are left out.
         """
         check_is_fitted(self)
-        if not isinstance(self.model_, SparseModel):
+        explain: Any = getattr(self.model_, "explain", None)
+        if explain is None:
             raise InputError(f"patterns need the encoder wl_sparse, got {type(self.model_.encoder).__name__}.")
         graphs = load_for(self.description_, [one, other], **self._molecules())
-        return explain(copy.deepcopy(self.model_.encoder).cpu(), graphs[0], graphs[1], k, min_depth)
+        patterns: list[Any] = explain(graphs[0], graphs[1], k, min_depth)
+        return patterns
 
     def _embedded(self, X: Any, role: Role) -> Any:
         """Return the embeddings of all graphs `X`, see `transform`."""
@@ -275,18 +270,19 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
                 dataset = load_for(description, X, **self._molecules())
         except NoGraphLeftError as error:
             warn(str(error))
-            if model.sparse:
-                return SparseRows.empty(len(error.invalid))
-            return np.full((len(error.invalid), model.width), np.nan, dtype=np.float32)
-        device = next(model.parameters()).device
-        with one_thread(len(dataset) < _FEW):
-            h: Any = embed(model, make_loader(dataset, 1024, device=device))[0]
-        if not dataset.invalid or isinstance(X, GraphDataset):
-            return h if model.sparse else h.numpy()
-        if model.sparse:
-            return h.spread(kept_rows(len(h), dataset.invalid), len(h) + len(dataset.invalid))
-        rows = np.full((len(h) + len(dataset.invalid), h.size(1)), np.nan, dtype=np.float32)
-        rows[kept_rows(len(h), dataset.invalid)] = h
+            h, invalid = model.no_rows(), error.invalid
+        else:
+            device = next(model.parameters()).device
+            with one_thread(len(dataset) < _FEW):
+                h = embed(model, make_loader(dataset, 1024, device=device))[0]
+            invalid = dataset.invalid
+        if not invalid or isinstance(X, GraphDataset):
+            return h
+        places, size = kept_rows(len(h), invalid), len(h) + len(invalid)
+        if isinstance(h, Embeddings):
+            return h.spread(places, size)
+        rows = torch.full((size, h.size(1)), torch.nan)
+        rows[places] = h
         return rows
 
     def save(self, path: str | os.PathLike[str]) -> None:

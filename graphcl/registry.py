@@ -200,7 +200,9 @@ def _package(point: metadata.EntryPoint) -> str:
 
 losses = Registry("loss", "graphcl.losses.formulas", group="graphcl.losses", method="two_views", repels="yes")
 augmentations = Registry("augmentation", "graphcl.augment", group="graphcl.augmentations")
-encoders = Registry("encoder", "graphcl.models", "graphcl.sparse.encoder", group="graphcl.encoders")
+encoders = Registry(
+    "encoder", "graphcl.models", "graphcl.sparse.encoder", group="graphcl.encoders", form="dense", x="numbers"
+)
 methods = Registry("method", "graphcl.methods", group="graphcl.methods")
 evaluators = Registry(
     "evaluator",

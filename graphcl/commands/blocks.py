@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Block = dict[str, Any]
 """Rows of a batch of B graphs: `id [B]`, embeddings `h [B, H]`, and if the graphs have them, `y [B]` or `[B, T]` and
-`group [B]`. Of a sparse encoder, h is a `SparseRows`."""
+`group [B]`. h may be `Embeddings` in another form."""
 _GROUP_ROWS = 16_384
 """Minimum number of rows in each row group of a Parquet file, except the last."""
 
@@ -54,7 +54,7 @@ def write_npz(file: IO[bytes], blocks: Iterator[Block], num_rows: int, width: in
 def write_parquet(file: IO[bytes], blocks: Iterator[Block], num_rows: int = 0, width: int = 0) -> None:
     """Write a Parquet file with the columns id, y (or y0, y1, ...), h0, h1, ...
 
-    Sparse rows are lists: `indices`, the 64-bit numbers of the columns, and `values`.
+    Embeddings in another form have columns of their own, see `Embeddings.arrow`.
     """
     from pyarrow.parquet import ParquetWriter
 
@@ -84,8 +84,7 @@ def arrow_table(block: Block) -> pyarrow.Table:
     h = block.get("h")  # predictions have none
     columns = {name: pyarrow.array(values) for name, values in _columns(block).items()}
     if h is not None and not isinstance(h, np.ndarray):
-        for name, values in (("indices", h.column), ("values", h.value)):
-            columns[name] = pyarrow.LargeListArray.from_arrays(h.ptr.numpy(), values.numpy())
+        columns |= h.arrow()
     return pyarrow.table(columns)
 
 
@@ -107,22 +106,19 @@ def write_csv(file: IO[bytes], blocks: Iterator[Block], num_rows: int = 0, width
     lines.detach()
 
 
-def write_sparse_npz(file: IO[bytes], blocks: Iterator[Block], num_rows: int = 0, width: int = 0) -> None:
-    """Write an .npz file for `scipy.sparse.load_npz` that also holds the number `column` of each column, ids and `y`.
+def write_form_npz(file: IO[bytes], blocks: Iterator[Block], num_rows: int = 0, width: int = 0) -> None:
+    """Write an .npz file with the arrays of embeddings in another form, see `Embeddings.npz`, ids and `y`.
 
     All rows are kept in memory.
     """
     block = joined(list(blocks))
-    rows = block.pop("h")
-    matrix, column = rows.scipy()
-    parts = {name: getattr(matrix, name) for name in ("data", "indices", "indptr", "shape")}
-    np.savez(file, **parts, format=b"csr", column=column, encoder=rows.encoder or "", **_arrays(block))
+    np.savez(file, **block.pop("h").npz(), **_arrays(block))
 
 
 WRITERS = {".npz": write_npz, ".parquet": write_parquet, ".csv": write_csv}
 """File name suffix -> function that writes the format."""
-SPARSE_WRITERS = {".npz": write_sparse_npz, ".parquet": write_parquet}
-"""The same for sparse rows."""
+FORM_WRITERS = {".npz": write_form_npz, ".parquet": write_parquet}
+"""The same for embeddings in another form."""
 
 
 def _arrays(block: Block) -> Block:

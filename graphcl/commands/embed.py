@@ -25,7 +25,7 @@ from pydantic import Field
 from graphcl.arguments import Count
 from graphcl.cli.command_line import Command
 from graphcl.cli.entry_point import warnings_as_lines
-from graphcl.commands.blocks import SPARSE_WRITERS, WRITERS, Block, write_npy, write_parquet
+from graphcl.commands.blocks import FORM_WRITERS, WRITERS, Block, write_npy, write_parquet
 from graphcl.config.nested import differences
 from graphcl.config.settings import (
     TABLE,
@@ -109,9 +109,9 @@ def embed(settings: Embed) -> str:
         optional("pyarrow", ".parquet files, unlike .npz, need pyarrow", "parquet")
     with claimed(out):
         opened = open_inputs(settings)
-        dataset, writers = opened.dataset, SPARSE_WRITERS if opened.model.sparse else WRITERS
+        dataset, writers = opened.dataset, WRITERS if opened.model.form == "dense" else FORM_WRITERS
         if suffix not in writers:
-            raise InputError(f"`out` must end in .npz or .parquet for sparse rows, got {settings.out!r}.")
+            raise InputError(f"`out` must end in .npz or .parquet for {opened.model.form} rows, got {settings.out!r}.")
         invalid = out.with_name(f"{out.name}.invalid.csv")
         remove_partial(invalid.parent, invalid.name)
         # a killed process may have written the same list
@@ -148,7 +148,8 @@ class Opened(NamedTuple):
 
     def __str__(self) -> str:
         dataset = self.dataset
-        rows = "sparse rows" if self.model.sparse else f"{self.width} numbers per {dataset.rows[:-1]}"
+        form = self.model.form
+        rows = f"{self.width} numbers per {dataset.rows[:-1]}" if form == "dense" else f"{form} rows"
         return f"{dataset}, features: {dataset.features}; {rows}"
 
     def blocks(self, graphs: range | None = None) -> Iterator[Block]:
@@ -183,7 +184,7 @@ class Opened(NamedTuple):
                 block["y"] = y if classes is None else classes[y]
             if isinstance(group := batch.get("group"), Tensor) and len(group) == n:
                 block["group"] = group.cpu().numpy()
-            yield block | {"h": h.cpu() if self.model.sparse else h.cpu().numpy()}
+            yield block | {"h": h.cpu().numpy() if isinstance(h, Tensor) else h.cpu()}
             done += n
 
 
@@ -193,8 +194,8 @@ def open_inputs(settings: Embed, source: object = None, device: str | None = Non
 
     from graphcl.experiment.build import pick_device
     from graphcl.experiment.encoder_input import load_for
+    from graphcl.models.contrastive import model_of
     from graphcl.models.saved import read_encoder
-    from graphcl.models.sparse import model_of
 
     place = pick_device(device or settings.device)
     torch.set_num_threads(settings.threads)
@@ -247,8 +248,8 @@ def _embed_shards(settings: Embed) -> str:
         opened = opened_once(settings.model_dump_json(), f"cuda:{ranks.local_rank}" if several else None)
         if opened.dataset.rows != "graphs":
             raise InputError("shards hold whole graphs; give `out` a suffix to embed nodes, such as .npz.")
-        if opened.model.sparse and settings.shards == "npy":
-            raise InputError("`shards` must be parquet for sparse rows, got npy.")
+        if opened.model.form != "dense" and settings.shards == "npy":
+            raise InputError(f"`shards` must be parquet for {opened.model.form} rows, got npy.")
         folder = Path(settings.out).expanduser()
         if ranks.size > 1:
             check_ranks(ranks, _manifest(settings, opened, settings.shard_size) | {"shards": []})

@@ -13,6 +13,7 @@ from pydantic import Field
 from graphcl.cli.command_line import Command
 from graphcl.config.settings import EncoderFile, EncoderSeed, Imports
 from graphcl.errors import InputError
+from graphcl.registry import encoders
 from graphcl.system.files import claimed, new_file, write_whole
 from graphcl.system.optional import optional
 from graphcl.version import __version__
@@ -58,7 +59,6 @@ def export(settings: Export) -> str:
     from graphcl.experiment.encoder_input import contrasts_nodes
     from graphcl.models.nodes import NodeRows
     from graphcl.models.saved import installed_encoders, load_encoder
-    from graphcl.sparse.encoder import WLSparse
 
     if settings.format == "onnx":
         for package in ("onnxscript", "onnx"):  # torch writes ONNX files with onnxscript
@@ -68,8 +68,9 @@ def export(settings: Export) -> str:
     name = settings.encoder if settings.encoder in installed_encoders() else folder / "encoder"
     out = new_file(settings.out or f"{name}.{settings.format}")
     encoder, description = load_encoder(settings.encoder, settings.seed)
-    if isinstance(encoder, WLSparse):
-        raise InputError(f"encoder {description.encoder.name} cannot be exported, as its rows are sparse; use embed.")
+    form = encoders.fact(description.encoder.name, "form")
+    if form != "dense":
+        raise InputError(f"encoder {description.encoder.name} cannot be exported, as its rows are {form}; use embed.")
     inputs = example_inputs(encoder, description)
     if nodes := contrasts_nodes(description.settings):
         encoder = NodeRows(encoder)

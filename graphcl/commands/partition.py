@@ -95,20 +95,19 @@ def _numbered(rows: Any, opened: Opened) -> pyarrow.Table:
 
 def _embedded(settings: Embed, source: Any, count: int) -> tuple[Block, np.ndarray]:
     """Return ids, labels and embeddings of the `count` rows of `source`, and the indices of the valid rows."""
+    from torch import Tensor
+
+    from graphcl.models.contrastive import model_of
     from graphcl.models.saved import read_encoder
-    from graphcl.sparse.encoder import WLSparse
-    from graphcl.sparse.rows import SparseRows
 
     try:
         if count == 0:
             raise NoGraphLeftError("the partition is empty", ())
         opened = open_inputs(settings, source)
     except NoGraphLeftError:
-        encoder, description = read_encoder(settings.encoder, settings.seed, role=settings.role)
-        h: Any = np.zeros((0, description.out_channels), np.float32)
-        if isinstance(encoder, WLSparse):
-            h = SparseRows.empty(0)
-        return {"id": np.zeros(0, np.int64), "h": h}, np.zeros(0, np.int64)
+        encoder, _ = read_encoder(settings.encoder, settings.seed, role=settings.role)
+        h = model_of(encoder, projector="none").no_rows()
+        return {"id": np.zeros(0, np.int64), "h": h.numpy() if isinstance(h, Tensor) else h}, np.zeros(0, np.int64)
     return joined(list(opened.blocks())), kept_rows(len(opened.dataset), opened.dataset.invalid)
 
 

@@ -36,6 +36,7 @@ from graphcl.config.settings import TABLE, DatasetName, EncoderFile, Evaluators,
 from graphcl.datasets.invalid import write_invalid
 from graphcl.datasets.settings import SplitTable
 from graphcl.errors import InputError
+from graphcl.registry import encoders
 from graphcl.system.files import MAX_METRICS, append_text, read_json, read_text, write_text
 from graphcl.system.memory import keep_freed_memory
 
@@ -177,7 +178,7 @@ def _transfer(settings: Transfer, place: Unfinished) -> dict[str, Any]:
         write_text(folder / "result.json", json.dumps(result, indent=2))
 
     place.finish()
-    _print_end(settings.mode, result, several, folder, not _is_sparse(description))
+    _print_end(settings.mode, result, several, folder, _form(description) == "dense")
     return result
 
 
@@ -238,8 +239,8 @@ def _seeds(settings: Transfer, description: EncoderDescription, known: list[int]
     if contrasts_nodes(description.settings):
         what = "holds an encoder of nodes, which transfer cannot score"
         raise InputError(f"{settings.encoder} {what}; use graphcl embed.")
-    if settings.mode == "finetune" and _is_sparse(description):
-        what = f"holds {description.encoder.name}, an encoder of sparse rows, which no layer can follow"
+    if settings.mode == "finetune" and _form(description) != "dense":
+        what = f"holds {description.encoder.name}, an encoder of {_form(description)} rows, which no layer can follow"
         raise InputError(f"{settings.encoder} {what}; use --mode probe.")
     return seeds
 
@@ -305,16 +306,14 @@ def _usable_config(
         raise InputError(f"{dataset.name} has no class labels to score embeddings by; use graphcl embed.")
     if settings.eval is None:
         config = config.model_copy(update={"eval": [usual("labels" if dataset.benchmark is None else "targets")]})
-    if _is_sparse(description):
+    if _form(description) != "dense":
         config = config.model_copy(update={"encoder": {"name": description.encoder.name}})
     return with_usable_evaluation(config, dataset)
 
 
-def _is_sparse(description: EncoderDescription) -> bool:
-    from graphcl.registry import encoders
-
-    name = description.encoder.name  # a plug-in may not be installed here
-    return name in encoders and encoders.facts(name).get("rows") == "sparse"
+def _form(description: EncoderDescription) -> str:
+    """Return the form of the encoder's rows."""
+    return encoders.fact(description.encoder.name, "form")
 
 
 def _probe(job: Job, encoder: nn.Module, seed: int, row: str) -> Scores:

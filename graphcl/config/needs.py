@@ -56,7 +56,7 @@ FACTS: dict[str, Holds] = {
     "mined": lambda config, value: _in_time(config, config.mine_every + 1) or not config.trains,
     "one encoder": lambda config, value: config.towers == "shared",
     "target encoder": lambda config, value: config.towers == "separate" or value == config.encoder,
-    "dense rows": lambda config, value: encoders.facts(config.encoder["name"]).get("rows") != "sparse",
+    "dense rows": lambda config, value: encoders.fact(config.encoder["name"], "form") == "dense",
     "projector": lambda config, value: config.projector != "none",
     "nodes": lambda config, value: methods.facts(config.method["name"]).get("rows") == "nodes",
     "graphs": _method("rows", "nodes"),

@@ -153,7 +153,7 @@ def _resolved(config: Config) -> dict[str, Any]:
         encoder["name"] = "node_gcn" if nodes else "molecule_gine" if categories else "gin"
     if target.get("name") == "auto":
         target = encoder | {key: value for key, value in target.items() if key != "name"}
-    if _facts(encoder, encoders).get("rows") == "sparse":
+    if _facts(encoder, encoders).get("form", "dense") != "dense":
         usual["projector"] = "none"
     chosen = config.views.model_fields_set if "views" in given else set()
     members = None if config.positives == "views" else "identity"  # two graphs differ without augmentation
@@ -192,13 +192,14 @@ def _contradictions(config: Config) -> Iterator[str]:
         )
     elif config.loss.get("negatives") == "queue" and methods.facts(method).get("queue") != "yes":
         yield f"`loss.negatives` queue needs a method with a queue, not {method}; use `--method moco`."
-    if encoders.facts(encoder).get("rows") == "sparse":
+    form = encoders.fact(encoder, "form")
+    if form != "dense":
         if config.positives == "views":
             yield f"`encoder` {encoder} needs pairs of graphs; pass --positives group or a table of pairs."
         if "weight" not in tensors:
             yield f"loss {loss} compares columns, which differ from batch to batch with encoder {encoder}; use infonce."
         if method != "two_views":
-            yield f"method {method} does not fit encoder {encoder}, whose rows are sparse; use two_views."
+            yield f"method {method} does not fit encoder {encoder}, whose rows are {form}; use two_views."
     if config.singles == "views" and views == {"identity"} and methods.facts(method).get("views") is None:
         yield "`singles` views would pair equal graphs, as `views` are identity; pass --views.first random4, or drop."
 

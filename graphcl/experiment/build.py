@@ -28,10 +28,9 @@ from graphcl.loaders.order import WHOLE, EpochBatches, Shard
 from graphcl.loaders.pairs import EpochPairs, segments
 from graphcl.losses import Loss
 from graphcl.methods import Method
-from graphcl.models.contrastive import ContrastiveModel
+from graphcl.models.contrastive import ContrastiveModel, model_of
 from graphcl.models.interface import OwnEncoder, OwnEncoders, accepts, make_encoder, own_encoder, takes_categories
 from graphcl.models.saved import EncoderDescription, EncoderName, read_encoder
-from graphcl.models.sparse import SparseModel, model_of
 from graphcl.models.towers import Tower, TwoTowers
 from graphcl.registry import encoders, losses, methods
 from graphcl.system.memory import total_memory
@@ -128,16 +127,16 @@ def _load_initial(init: str, module: nn.Module, encoder: OwnEncoder | None) -> N
 def prepared(config: Config, dataset: GraphDataset, model: ContrastiveModel) -> GraphDataset:
     """Return the data set, with standardised columns if a setting asks for it.
 
-    A sparse encoder counts the patterns of the training graphs, unless it has those of an earlier training.
+    A model that must see the training graphs first does so, see `ContrastiveModel.fit`.
     """
     if config.standardise_columns and not dataset.scales:
         dataset = standardised(config, dataset, model)
-    if isinstance(model, SparseModel) and not len(model.encoder.column):
-        _count_patterns(config, dataset, model)
+    if not model.fitted:
+        _fit(config, dataset, model)
     return dataset
 
 
-def _count_patterns(config: Config, dataset: GraphDataset, model: SparseModel) -> None:
+def _fit(config: Config, dataset: GraphDataset, model: ContrastiveModel) -> None:
     relation = pairs_of(config, dataset)
     group = dataset.groups if relation is None else relation.component
     assert group is not None
@@ -155,8 +154,9 @@ def _encoder(
     name, columns, edge_dim = spec["name"], dataset.num_features, dataset.num_edge_features or None
     if encoder is not None:
         return partial(own_encoder, encoder, columns)
-    if setting == "target_encoder" and encoders.facts(name).get("rows") == "sparse":
-        raise InputError(f"`{setting}` {name} has sparse rows, which no projector of a tower can follow; use gin.")
+    form = encoders.fact(name, "form")
+    if setting == "target_encoder" and form != "dense":
+        raise InputError(f"`{setting}` {name} has {form} rows, which no projector of a tower can follow; use gin.")
     if not has_numbers(dataset) and not takes_categories(name):
         raise InputError(
             f"encoder `{name}` needs real numbers in `x`, but the `x` of {dataset.name} holds categories; use "

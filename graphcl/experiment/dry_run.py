@@ -97,7 +97,7 @@ def _check_rows(config: Config, dataset: GraphDataset, ranks: int) -> None:
         raise InputError(
             f"method `{name}` contrasts {kinds[0]}, but the data set is one of {kinds[1]}; use {kinds[2]}."
         )
-    if ranks > 1 and encoders.facts(config.encoder["name"]).get("rows") == "sparse":
+    if ranks > 1 and encoders.fact(config.encoder["name"], "form") != "dense":
         raise InputError(f"encoder `{config.encoder['name']}` trains in one process, got {ranks} ranks.")
     if config.positives == "group" and dataset.groups is None:
         raise InputError(

@@ -22,8 +22,8 @@ from graphcl.evaluate.scores import NUMBERS
 from graphcl.experiment.build import pick_device
 from graphcl.experiment.encoder_input import contrasts_nodes, load_for
 from graphcl.loaders.loader import make_loader
+from graphcl.models.contrastive import model_of
 from graphcl.models.saved import read_encoder, read_saved
-from graphcl.models.sparse import model_of
 from graphcl.system.arrays import read_arrays
 from graphcl.system.files import read_json
 from graphcl.training.loop import embed

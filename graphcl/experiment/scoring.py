@@ -28,10 +28,10 @@ from graphcl.loaders.loader import make_loader
 from graphcl.loaders.order import EpochBatches
 from graphcl.models.calibrate import calibrate
 from graphcl.models.contrastive import ContrastiveModel, Role
+from graphcl.models.embeddings import Embeddings
 from graphcl.models.towers import TwoTowers
 from graphcl.references.rows import Inputs, Row, compute_rows, has_form_for, is_scored_by, row_labels
 from graphcl.registry import encoders, evaluators
-from graphcl.sparse.rows import SparseRows
 from graphcl.training.epoch import Epoch
 from graphcl.training.loop import embed
 
@@ -224,8 +224,8 @@ def score(
     if on_fold is not None:  # show the row before its first fold ends
         on_fold(0, _num_folds(config, dataset, name))
     rows = h if isinstance(h, Kernel) else h[: dataset.num_rows]
-    if isinstance(rows, SparseRows):
-        rows = rows.scipy()[0]
+    if isinstance(rows, Embeddings):
+        rows = rows.matrix()
     found = evaluators[name](rows, **{key: each for key, each in given.items() if takes(name, key)})
     if not isinstance(found, FoldScores):
         raise InputError(f"evaluator `{name}` must return FoldScores, got {type(found).__name__}.")
@@ -275,18 +275,19 @@ def is_scored(config: Config, dataset: GraphDataset) -> bool:
 
 
 def _check_form(config: Config, dataset: GraphDataset) -> None:
-    """Raise InputError if the encoder's rows are sparse and an evaluator needs dense ones."""
+    """Raise InputError if the encoder's rows are not dense, and an evaluator does not take their form."""
     encoder = config.encoder["name"]
-    if encoders.facts(encoder).get("rows") != "sparse":
+    form = encoders.fact(encoder, "form")
+    if form == "dense":
         return
     if config.evaluation.scale:
-        raise InputError(f"`evaluation.scale` centres columns, but rows of encoder {encoder} are sparse; leave it out.")
-    sparse = [name for name in evaluators if "sparse" in evaluators.fact(name, "forms").split()]
-    fitting = [name for name in sparse if need_of(name, dataset.rows, offered(dataset)) is not None]
+        raise InputError(f"`evaluation.scale` centres columns, but rows of encoder {encoder} are {form}; leave it out.")
+    usable = [name for name in evaluators if form in evaluators.fact(name, "forms").split()]
+    fitting = [name for name in usable if need_of(name, dataset.rows, offered(dataset)) is not None]
     for name in config.eval:
-        if name not in sparse:
+        if name not in usable:
             advice = f"pass --eval {' or '.join(fitting)}" if fitting else "no evaluator fits both; use graphcl embed"
-            raise InputError(f"`eval` {name} needs dense rows, but those of encoder {encoder} are sparse; {advice}.")
+            raise InputError(f"`eval` {name} needs dense rows, but those of encoder {encoder} are {form}; {advice}.")
 
 
 def with_usable_evaluation(config: Config, dataset: GraphDataset, copies: bool = False) -> Config:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
@@ -17,7 +18,6 @@ from graphcl.models.encoder import GraphEncoder
 from graphcl.models.interface import accepts, call, check_signature, kind, optional_arguments, width_of
 from graphcl.models.pieces import LazyBatch, in_pieces
 from graphcl.models.projector import make_projector
-from graphcl.sparse.encoder import WLSparse
 
 Role = Literal["query", "target"]
 """Role of a graph in a pair."""
@@ -56,8 +56,8 @@ class ContrastiveModel(nn.Module):
     """
 
     micro_batch: int | None = None
-    sparse: ClassVar[bool] = False
-    """Whether embeddings are `graphcl.sparse.rows.SparseRows`."""
+    form: ClassVar[str] = "dense"
+    """Form of the embeddings: `dense`, a tensor, or that of another class of `Embeddings`."""
 
     @named_arguments
     def __init__(
@@ -69,10 +69,12 @@ class ContrastiveModel(nn.Module):
     ) -> None:
         super().__init__()
         check_signature(encoder, "edge_index", "batch")
-        if isinstance(encoder, WLSparse) and not self.sparse:
-            raise InputError("WLSparse returns sparse rows, which no layer can follow; use SparseModel, or gin.")
         width = out_channels or width_of(encoder)
         self._name = name = type(encoder).__name__
+        special = _special_model(encoder)
+        if special is not None and not isinstance(self, special):
+            model = special.__name__
+            raise InputError(f"{name} returns {special.form} rows, which no layer can follow; use {model}, or gin.")
         if width is None:
             raise InputError(
                 f"{name} has no `out_channels`; set it in its __init__, `self.out_channels = 64`, or pass it: "
@@ -202,6 +204,30 @@ class ContrastiveModel(nn.Module):
         return make_projector(self.width, self.projection, self._form)
 
     @property
+    def fitted(self) -> bool:
+        """Whether the model can train as it is; else `fit` must see the training graphs first."""
+        return True
+
+    def fit(self, batches: Iterable[Batch], group: Tensor) -> None:
+        """Prepare the encoder from all graphs, of which those with a group >= 0 in `group [n]` are trained on."""
+
+    def embedder(self) -> Callable[[Batch], Any]:
+        """Return a function from a batch to its embeddings in float32, for one pass over a data set."""
+        return lambda batch: self.encode(batch).float()
+
+    def no_rows(self) -> Any:
+        """Return the embeddings of no graph."""
+        return torch.zeros(0, self.width)
+
+    def features(self, h: Any) -> Any:
+        """Return embeddings on the CPU in the form that scikit-learn takes: an array, or a sparse matrix of SciPy."""
+        return h.numpy()
+
+    def report_arrays(self, batches: Iterable[Batch]) -> dict[str, np.ndarray]:
+        """Return what a section of the report draws of the trained encoder, as NAME_KEY -> array; default: nothing."""
+        return {}
+
+    @property
     def takes_padding(self) -> bool:
         """Whether the encoder leaves out the padding of views, see `graphcl.models.padding`."""
         return "parts" in self._optional and isinstance(self.encoder, GraphEncoder)
@@ -242,3 +268,30 @@ def _extent(batch: Batch) -> tuple[Any, int]:
     """
     padding = batch.get("padding")
     return (batch.x.size(0), batch.num_graphs) if padding is None else (padding, batch.num_graphs + padding.graphs)
+
+
+def model_of(
+    encoder: nn.Module, rows: str = "graphs", projection: int | None = None, projector: ProjectorName = "mlp"
+) -> ContrastiveModel:
+    """Return the model that contrasts graphs or nodes, the `rows`, by an encoder.
+
+    It is of the class that the encoder names as `contrasted_by`, and then without a projector, if it names one.
+    """
+    if (special := _special_model(encoder)) is not None:
+        return special(encoder, projector="none")
+    if rows == "nodes":
+        from graphcl.models.nodes import NodeModel
+
+        return NodeModel(encoder, projection, projector)
+    return ContrastiveModel(encoder, projection, projector)
+
+
+def with_projector(encoder: nn.Module) -> ContrastiveModel:
+    """Return the model of `encoder` and an untrained projector, in the training mode of `encoder`."""
+    with torch.random.fork_rng(devices=[]):
+        return model_of(encoder).train(encoder.training)
+
+
+def _special_model(encoder: nn.Module) -> type[ContrastiveModel] | None:
+    """Return the class of model that an encoder needs, as its embeddings are no tensor; None for other encoders."""
+    return getattr(encoder, "contrasted_by", None)

@@ -33,12 +33,12 @@ def make_encoder(name: str, arguments: Mapping[str, Any], in_channels: int, edge
 
 def takes_categories(name: str) -> bool:
     """Return True if `name` is a registered encoder that accepts categorical (integer) node features."""
-    return name in encoders and "categories" in encoders.facts(name).get("x", "numbers")
+    return "categories" in encoders.fact(name, "x")
 
 
 def takes_numbers(name: str) -> bool:
     """Return True unless `name` is a registered encoder that accepts categorical node features only."""
-    return name not in encoders or "numbers" in encoders.facts(name).get("x", "numbers")
+    return "numbers" in encoders.fact(name, "x")
 
 
 def own_encoder(given: OwnEncoder, in_channels: int) -> nn.Module:

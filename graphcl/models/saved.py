@@ -35,7 +35,6 @@ from graphcl.models.interface import OwnEncoder, accepts, make_encoder, own_enco
 from graphcl.models.standardised import Standardised
 from graphcl.models.towers import Role, make_tower
 from graphcl.registry import encoders, entry_points
-from graphcl.sparse.encoder import WLSparse
 from graphcl.system.arrays import read_torch_file, write_torch_file
 from graphcl.version import __version__
 
@@ -304,7 +303,9 @@ def _check_sizes(description: EncoderDescription, state: Mapping[str, Tensor], f
 
 def _check_fit(description: EncoderDescription, state: Mapping[str, Tensor], module: nn.Module, file: Path) -> None:
     """Raise InputError unless the weights and the width of the file are those of `module`."""
-    if isinstance(module, WLSparse) and (problem := module.resize_for(state)):
+    resize_for = getattr(module, "resize_for", None)  # of encoders whose number of weights depends on their training
+    problem = "" if resize_for is None else resize_for(state)
+    if problem:
         raise InputError(f"{file} cannot be used: {problem}; train it again.")
     state = _renamed(state, module)
     saved, own = ({key: f"{list(w.shape)} {w.dtype}" for key, w in of.items()} for of in (state, module.state_dict()))

@@ -30,11 +30,10 @@ from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores, Kernel, best_row, paired_gain, summarise
 from graphcl.models.calibrate import has_batchnorm
 from graphcl.models.contrastive import ContrastiveModel
-from graphcl.models.sparse import SparseModel
+from graphcl.models.embeddings import Embeddings
 from graphcl.registry import evaluators, references
-from graphcl.sparse.rows import SparseRows
 
-Row = Tensor | SparseRows | Kernel
+Row = Tensor | Embeddings | Kernel
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ class Inputs:
             "columns": self.dataset.targets is None or self.dataset.num_features == self.dataset.targets.num_features,
             "numbers": all(side[0].x.is_floating_point() for side in self.dataset.sides),
             "groups": self.parts is not None,
-            "dense": not isinstance(self.model, SparseModel),
+            "dense": self.model.form == "dense",
             "batchnorm": has_batchnorm(self.model.encoder),
             "init": self.untrained is not None,
             "trained": self.trained is not None,
@@ -93,7 +92,7 @@ def compute_rows(inputs: Inputs, names: Collection[str], tasks: Collection[str])
         if name in names and has.issuperset(needs):
             row = references[name](inputs)
             n, shape = inputs.dataset.num_rows, list(getattr(row, "shape", ()))
-            if not isinstance(row, Kernel | SparseRows) and (len(shape) != 2 or shape[0] < n):
+            if not isinstance(row, Kernel | Embeddings) and (len(shape) != 2 or shape[0] < n):
                 got = f"shape {shape}" if shape else type(row).__name__
                 raise InputError(f"row `{name}` must return an embedding [{n}, columns] or a Kernel, got {got}.")
             found[name] = row
@@ -122,8 +121,8 @@ def is_scored_by(name: str, task: str) -> bool:
 
 
 def has_form_for(evaluator: str, row: Row) -> bool:
-    """Return whether an evaluator scores rows of this form: dense, sparse or a kernel."""
-    form = "kernel" if isinstance(row, Kernel) else "sparse" if isinstance(row, SparseRows) else "dense"
+    """Return whether an evaluator scores rows of this form: dense, a kernel, or another form of `Embeddings`."""
+    form = row.form if isinstance(row, Embeddings) else "kernel" if isinstance(row, Kernel) else "dense"
     return form in evaluators.fact(evaluator, "forms").split()
 
 

@@ -19,10 +19,9 @@ from graphcl.loaders.pairs import EpochPairs
 from graphcl.loaders.resident import ResidentLoader
 from graphcl.losses import Loss
 from graphcl.methods import TwoViews
-from graphcl.models.sparse import SparseModel
 from graphcl.references.rows import Inputs
 from graphcl.registry import references
-from graphcl.sparse.encoder import WLSparse
+from graphcl.sparse.encoder import SparseModel, WLSparse
 from graphcl.training.loop import embed, train
 
 DEPTH, EPOCHS, BATCH, TEMPERATURE, RATE = 3, 4, 128, 0.05, 0.02

@@ -1,19 +1,23 @@
-"""Define the encoder whose embeddings are sparse rows of Weisfeiler-Leman patterns with learned weights."""
+"""Define the encoder of sparse rows of Weisfeiler-Leman patterns with learned weights, and its model."""
 
 from __future__ import annotations
 
+import copy
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Batch
+from torch_geometric.data import Batch, Data
 
 from graphcl.arguments import Positive, interval
 from graphcl.errors import InputError
 from graphcl.graphs.segment import pointers
 from graphcl.graphs.wl import first_colours, refine
+from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import encoders
 from graphcl.sparse.frequencies import frequencies
 from graphcl.sparse.rows import Patterns, SparseRows, column_ids, patterns, shared_columns, unary
@@ -27,7 +31,68 @@ OF_PATTERNS = ("b", "colour", "frequency", "column")
 """Weights and buffers whose sizes depend on the training graphs."""
 
 
-@encoders.register("wl_sparse", rows="sparse", x="categories or numbers")
+class SparseModel(ContrastiveModel):
+    """A `ContrastiveModel` without a projector, whose embeddings are the sparse rows of a `WLSparse` encoder.
+
+    A loss receives the columns that two graphs of a batch share, see `shared_columns`.
+    """
+
+    form = "sparse"
+    encoder: WLSparse
+
+    @property
+    def fitted(self) -> bool:
+        """Whether the encoder has counted patterns, here or in an earlier training."""
+        return len(self.encoder.column) > 0
+
+    def fit(self, batches: Iterable[Batch], group: Tensor) -> None:
+        """Count the patterns of the training graphs, see `WLSparse.fit`."""
+        self.encoder.fit(batches, group)
+        self.width = self.projection = self.encoder.out_channels
+
+    def encode(self, batch: Batch, edge_weight: Tensor | None = None) -> Any:
+        """Return the embeddings of the graphs in `batch` as `SparseRows`; `edge_weight` is not supported."""
+        of_edges = batch.get("edge_attr")
+        return self.encoder.rows(batch.x, batch.edge_index, batch.batch, size=batch.num_graphs, edge_attr=of_edges)
+
+    def encode_views(self, view1: Batch, view2: Batch) -> tuple[Tensor, Tensor]:
+        """Return a dense matrix for each view, `[B, C]`, with the inner products of the rows of both."""
+        rows = SparseRows.cat([self.encode(view1), self.encode(view2)])
+        h1, h2 = shared_columns(rows).split([view1.num_graphs, view2.num_graphs])
+        return h1, h2
+
+    def embedder(self) -> Callable[[Batch], SparseRows]:
+        """Return a function from a batch to its rows, with the digest of the encoder."""
+        digest = self.encoder.digest()
+        return lambda batch: replace(self.encode(batch), encoder=digest)
+
+    def no_rows(self) -> SparseRows:
+        """Return the rows of no graph."""
+        return SparseRows.empty(0)
+
+    def features(self, h: SparseRows) -> Any:
+        """Return a `scipy.sparse.csr_matrix` with the columns of the training graphs."""
+        from scipy.sparse import csr_matrix
+
+        return csr_matrix(h.scipy(self.encoder.column.cpu().numpy())[0])
+
+    def report_arrays(self, batches: Iterable[Batch]) -> dict[str, np.ndarray]:
+        """Return the arrays of the encoder's patterns, see `survey`; none before training."""
+        from graphcl.sparse.explain import survey
+
+        encoder = copy.deepcopy(self.encoder).cpu()
+        if not bool(encoder.b.any()):  # nothing was trained
+            return {}
+        return {f"patterns_{name}": values for name, values in survey(encoder, batches).items()}
+
+    def explain(self, one: Data, other: Data, k: int = 10, min_depth: int = 0) -> list[Any]:
+        """Return the k patterns that add most to the cosine of two graphs, see `graphcl.sparse.explain.explain`."""
+        from graphcl.sparse.explain import explain
+
+        return list(explain(copy.deepcopy(self.encoder).cpu(), one, other, k, min_depth))
+
+
+@encoders.register("wl_sparse", form="sparse", x="categories or numbers")
 class WLSparse(nn.Module):
     r"""Embed graphs as sparse rows: one column for each pattern and t, "the pattern occurs at least t times".
 
@@ -61,6 +126,7 @@ class WLSparse(nn.Module):
     Expansion Model for First Stage Ranking", SIGIR 2021.
     """
 
+    contrasted_by = SparseModel
     colour: Tensor
     frequency: Tensor
     column: Tensor

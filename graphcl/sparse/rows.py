@@ -13,6 +13,7 @@ from torch import Tensor
 from graphcl.errors import InputError
 from graphcl.graphs.segment import group, nonzero, pointers, ranges
 from graphcl.graphs.wl import GOLDEN, mix
+from graphcl.models.embeddings import Embeddings
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def column_ids(colour: Tensor, times: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class SparseRows:
+class SparseRows(Embeddings):
     """Sparse embeddings of B graphs: M values in 2^64 possible columns.
 
     Attributes:
@@ -87,6 +88,7 @@ class SparseRows:
         encoder: digest of the encoder, see `WLSparse.digest`; None if unknown. Rows of two encoders are not compared.
     """
 
+    form = "sparse"
     ptr: Tensor
     column: Tensor
     value: Tensor
@@ -109,7 +111,7 @@ class SparseRows:
         """Return rows of zeros."""
         return cls(torch.zeros(size + 1, dtype=torch.long), torch.zeros(0, dtype=torch.long), torch.zeros(0))
 
-    def spread(self, places: Sequence[int], size: int) -> SparseRows:
+    def spread(self, places: Sequence[int] | np.ndarray, size: int) -> SparseRows:
         """Return `size` rows, of which those at `places` are these, in this order, and the others are zeros."""
         counts = self.ptr.new_zeros(size)
         counts[list(places)] = self.ptr.diff()
@@ -118,6 +120,32 @@ class SparseRows:
     def cpu(self) -> SparseRows:
         """Return the rows on the CPU, without gradients."""
         return SparseRows(self.ptr.cpu(), self.column.cpu(), self.value.detach().cpu(), self.encoder)
+
+    def finite(self) -> Tensor:
+        """Return whether all values of each row are finite, `[B]`."""
+        bad = self.row()[~self.value.isfinite()]
+        return torch.ones(len(self), dtype=torch.bool, device=bad.device).index_fill(0, bad, False)
+
+    def matrix(self) -> Any:
+        """Return a `scipy.sparse.csr_array`."""
+        return self.scipy()[0]
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the values as `h`, and `column` and `ptr`, which do not depend on the weights."""
+        return {"h": self.value.numpy(), "column": self.column.numpy(), "ptr": self.ptr.numpy()}
+
+    def npz(self) -> dict[str, Any]:
+        """Return the arrays for `scipy.sparse.load_npz`, the number `column` of each column, and the digest."""
+        matrix, column = self.scipy()
+        parts = {name: getattr(matrix, name) for name in ("data", "indices", "indptr", "shape")}
+        return {**parts, "format": b"csr", "column": column, "encoder": self.encoder or ""}
+
+    def arrow(self) -> dict[str, Any]:
+        """Return lists: `indices`, the 64-bit numbers of the columns, and `values`."""
+        from pyarrow import LargeListArray
+
+        lists = {"indices": self.column, "values": self.value}
+        return {name: LargeListArray.from_arrays(self.ptr.numpy(), each.numpy()) for name, each in lists.items()}
 
     def row(self) -> Tensor:
         """Return the row of each value `[M]`."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
-from typing import Any, overload
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,9 +15,8 @@ from graphcl.augment.transform import Augmentation
 from graphcl.errors import InputError, InputTypeError
 from graphcl.graphs.batching import check_batch
 from graphcl.methods import Method
-from graphcl.models.contrastive import ContrastiveModel
-from graphcl.models.sparse import SparseModel, with_projector
-from graphcl.sparse.rows import SparseRows
+from graphcl.models.contrastive import ContrastiveModel, with_projector
+from graphcl.models.embeddings import Embeddings
 from graphcl.system.memory import Rows
 from graphcl.system.progress import progress
 from graphcl.training.checkpoint import Checkpoints
@@ -91,18 +89,6 @@ def train(
     return training.history
 
 
-@overload
-def embed(  # type: ignore[overload-overlap]
-    model: SparseModel, loader: Iterable[Batch], unpack: Callable[[Any], Batch] | None = None
-) -> tuple[SparseRows, Tensor | None]: ...
-
-
-@overload
-def embed(
-    model: nn.Module, loader: Iterable[Batch], unpack: Callable[[Any], Batch] | None = None
-) -> tuple[Tensor, Tensor | None]: ...
-
-
 @named_arguments
 def embed(
     model: nn.Module, loader: Iterable[Batch], unpack: Callable[[Any], Batch] | None = None
@@ -116,21 +102,21 @@ def embed(
 
     Returns:
         h `[n, H]` in float32 and labels y `[n]` (None if the graphs have none, or no tensor), both on the CPU. If h has
-        more than 64 MB, it is mapped from an unlinked temporary file. Of a sparse encoder, h is a
-        `graphcl.sparse.rows.SparseRows`.
+        more than 64 MB, it is mapped from an unlinked temporary file. Of an encoder with rows in another form, h are
+        its `graphcl.models.embeddings.Embeddings`.
 
     Raises:
         InputError: `loader` gave no batch, a batch has no node features, or an embedding is NaN or infinite.
     """
-    h, sparse, y, done = Rows(), list[SparseRows](), [], 0
+    h, special, y, done = Rows(), list[Embeddings](), [], 0
     for part, batch in embed_batches(model, _unpacked(loader, unpack)):
         done += len(part)
-        (sparse if isinstance(part, SparseRows) else h).append(part.cpu())
+        (special if isinstance(part, Embeddings) else h).append(part.cpu())
         if isinstance(batch.get("y"), Tensor):
             y.append(batch.y.cpu())
     if not done:
         raise InputError("`loader` gave no batch; it must give all batches each time it is iterated.")
-    return SparseRows.cat(sparse) if sparse else h.joined(), torch.cat(y) if y else None
+    return special[0].cat(special) if special else h.joined(), torch.cat(y) if y else None
 
 
 @torch.no_grad()
@@ -139,42 +125,32 @@ def embed_batches(
 ) -> Iterator[tuple[Any, Batch]]:
     """Yield each batch's embeddings `[B, H]` in float32 and the batch, both on the model's device; see `embed`.
 
-    Sparse rows know the digest of their encoder. If `finite`, rows that are NaN or infinite raise InputError; its
-    message counts rows from `first`.
+    If `finite`, rows that are NaN or infinite raise InputError; its message counts rows from `first`.
     """
     if isinstance(loader, Dataset):
         hint = "use ResidentLoader(dataset, 1024)"
         raise InputTypeError(f"`loader` must give batches, got {type(loader).__name__}; {hint}.")
     model = model if isinstance(model, ContrastiveModel) else with_projector(model)
     device = next(model.parameters()).device
-    encoder = model.encoder.digest() if isinstance(model, SparseModel) else None
     was_training = model.training
-    model.eval()
     try:
+        encode = model.eval().embedder()
         sampler = getattr(loader, "batch_sampler", None)
         with progress("embedding", getattr(sampler, "num_graphs", None)) as update:
             for batch in loader:
                 check_batch(batch)
                 batch = batch.to(device)
-                h: Any = model.encode(batch)
-                h = dataclasses.replace(h, encoder=encoder) if model.sparse else h.float()
-                if finite:
-                    _check_finite(h, first)
+                h = encode(batch)
+                usable = h.finite() if isinstance(h, Embeddings) else h.isfinite().all(dim=1)
+                if finite and not usable.all():
+                    hint = "look for NaN or very large values in its features, or in the weights of the encoder"
+                    row = first + int((~usable).nonzero()[0])
+                    raise InputError(f"the embedding of graph {row} is NaN or infinite; {hint}.")
                 first += len(h)
                 yield h, batch
                 update(batch.num_graphs)
     finally:
         model.train(was_training)
-
-
-def _check_finite(h: Any, first: int) -> None:
-    """Raise InputError if one of the rows `h`, numbered from `first`, is NaN or infinite."""
-    sparse = isinstance(h, SparseRows)
-    bad = ~(h.value.isfinite() if sparse else h.isfinite().all(dim=1))
-    if bad.any():
-        row = h.row()[bad] if sparse else bad.nonzero()
-        hint = "look for NaN or very large values in its features, or in the weights of the encoder"
-        raise InputError(f"the embedding of graph {first + int(row[0])} is NaN or infinite; {hint}.")
 
 
 def _unpacked(loader: Any, unpack: Callable[[Any], Any] | None) -> Any:

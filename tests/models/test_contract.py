@@ -16,7 +16,7 @@ from graphcl.registry import encoders
 from tests.conftest import restored
 from tests.extensions.molecules.test_encoder import molecules
 
-DENSE = [name for name in sorted(encoders) if encoders.facts(name).get("rows") != "sparse"]
+DENSE = [name for name in sorted(encoders) if encoders.fact(name, "form") == "dense"]
 """Encoders that return a dense matrix."""
 
 

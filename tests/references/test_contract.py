@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from graphcl import load_dataset, make_config
+from graphcl import GIN, ContrastiveModel, load_dataset, make_config
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores
 from graphcl.evaluate.needs import NEEDS
@@ -79,7 +79,8 @@ def test_references_need_no_training_and_come_in_the_order_of_tables():
 
 def test_what_a_file_of_ones_own_returns_is_checked():
     dataset = load_dataset(small_graphs())
-    inputs = Inputs(dataset, (), torch.nn.ModuleDict({"encoder": torch.nn.Identity()}), torch.nn.Identity)
+    model = ContrastiveModel(GIN(dataset.num_features))
+    inputs = Inputs(dataset, (), model, lambda: model)
     with restored(evaluators), restored(references):
         references.register("flat")(lambda inputs: torch.zeros(36))
         references.register("array")(lambda inputs: 3)

@@ -39,7 +39,6 @@ from graphcl.references.rows import compared, row_labels, without_training
 from graphcl.registry import encoders, registering_modules
 from graphcl.report.card import card
 from graphcl.report.summary import environment, protocol, score_lines, unit
-from graphcl.sparse.rows import SparseRows
 from graphcl.system.files import write_text, write_whole
 from graphcl.system.memory import release_freed_memory
 from graphcl.system.signals import Stop
@@ -99,8 +98,8 @@ class RunOutput(Output):
         self.predicted: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         self.seconds = _added(seconds, self.folder.result.get("seconds", {}))
         name = config.encoder["name"]
-        sparse = encoders.facts(name).get("rows") == "sparse"
-        unused = dataset.num_edge_features and not sparse and "edge_dim" not in encoders.arguments(name).required
+        dense = encoders.fact(name, "form") == "dense"
+        unused = dataset.num_edge_features and dense and "edge_dim" not in encoders.arguments(name).required
         how = f"encoder: {name}{' (does not use edge_attr, gine does)' if unused else ''}"
         how += f"; method: {config.method['name']}; loss: {Loss(**config.loss)}; device: {device}"
         invalid = write_invalid(dataset.invalid, self.path / "invalid.csv")
@@ -307,9 +306,9 @@ def _next_try(config: Config, dataset: GraphDataset, result: Mapping[str, Any]) 
     return f"{above}; next, try {' or '.join(tries)}" if tries else None
 
 
-def _one_column(config: Config, h: Tensor | SparseRows) -> str | None:
+def _one_column(config: Config, h: Any) -> str | None:
     """Return a warning if one column of `h [n, H]` holds nearly all variance, so that an unscaled SVM uses only it."""
-    if isinstance(h, SparseRows):
+    if not isinstance(h, Tensor):
         return None
     unscaled = not config.evaluation.scale and any(takes(name, "scale") for name in config.eval)
     if h.size(1) < 8 or not unscaled or (ratio := float(max_variance_ratio(h))) < _MAX_RATIO:

@@ -21,9 +21,9 @@ from graphcl.evaluate import FoldScores
 from graphcl.experiment.predict import label_arrays
 from graphcl.experiment.record.epoch_log import FILE, EpochLog
 from graphcl.models.contrastive import ContrastiveModel
+from graphcl.models.embeddings import Embeddings, arrays_of
 from graphcl.models.saved import EncoderDescription, Weights, read_encoder, read_saved, save_encoder
 from graphcl.models.towers import Role, TwoTowers
-from graphcl.sparse.rows import SparseRows
 from graphcl.system.arrays import id_arrays, read_arrays
 from graphcl.system.files import digest, read_json, refuse_links, remove_partial, write_text, write_whole
 
@@ -95,7 +95,7 @@ class RunFolder:
         seed: int,
         model: ContrastiveModel,
         description: EncoderDescription,
-        h: torch.Tensor | SparseRows,
+        h: torch.Tensor | Embeddings,
         y: torch.Tensor | None,
         dataset: GraphDataset,
     ) -> None:
@@ -103,13 +103,13 @@ class RunFolder:
         self._weights[seed] = {key: value.cpu() for key, value in model.encoder.state_dict().items()}
         if isinstance(model, TwoTowers):
             self._target_weights[seed] = {key: value.cpu() for key, value in model.target.encoder.state_dict().items()}
-        self._embeddings[seed] = (h.value if isinstance(h, SparseRows) else h).numpy()
+        of_seed = arrays_of(h)
+        self._embeddings[seed] = of_seed.pop("h")
         rows = list(self._embeddings.values())
         arrays: dict[str, Any] = {"h": rows[0][None] if len(rows) == 1 else np.stack(rows)}  # one needs no copy
         arrays["seeds"] = list(self._embeddings)
         arrays |= id_arrays(dataset.ids) | (label_arrays(dataset) if dataset.rows == "graphs" else {})
-        if isinstance(h, SparseRows):  # seeds differ in the values only
-            arrays |= {"column": h.column.numpy(), "ptr": h.ptr.numpy()}
+        arrays |= of_seed
         if y is not None:
             arrays["y"] = y.numpy()
         save_encoder(self.path / "encoder.pt", description, self._weights, self._target_weights)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,10 +20,8 @@ from graphcl.loaders.loader import make_loader
 from graphcl.losses.engine.pairs import off_diagonal
 from graphcl.losses.engine.rows import normalize
 from graphcl.methods import Method
-from graphcl.models.contrastive import ContrastiveModel
+from graphcl.models.embeddings import Embeddings
 from graphcl.report.run_files import EDGES
-from graphcl.sparse.explain import survey
-from graphcl.sparse.rows import SparseRows
 from graphcl.training.epoch import graph_ids
 
 GRAPHS = 512
@@ -79,7 +76,7 @@ def snapshot(
 
 
 def report_arrays(
-    config: Config, dataset: GraphDataset, method: Method, h: Tensor | SparseRows, seed: int = 0, like: object = None
+    config: Config, dataset: GraphDataset, method: Method, h: Tensor | Embeddings, seed: int = 0, like: object = None
 ) -> Arrays:
     """Return the arrays for the report: the result of `snapshot`, and a map of the embeddings `h [n, H]`.
 
@@ -92,19 +89,11 @@ def report_arrays(
     sampler = training_sampler(config, dataset, min(config.batch_size, GRAPHS), order)
     loader = make_loader(dataset, device=device, like=like, batch_sampler=sampler)
     found = snapshot(method, loader, *make_augmentations(config), views)
-    if isinstance(h, SparseRows):
-        return {**found, **_patterns(method.model, dataset)}
+    if isinstance(h, Embeddings):
+        return found | method.model.report_arrays(make_loader(dataset, 1024))
     h = h if dataset.targets is None else h[: len(dataset)]
     points, shares = principal_plane(h.numpy()[plot_indices(h.size(0))])
     return {**found, "map": points.astype(np.float32), "shares": shares}
-
-
-def _patterns(model: ContrastiveModel, dataset: GraphDataset) -> Arrays:
-    """Return the arrays of the patterns of a sparse encoder, see `survey`; none before training."""
-    encoder: Any = copy.deepcopy(model.encoder).cpu()
-    if not bool(encoder.b.any()):  # nothing was trained
-        return {}
-    return {f"patterns_{name}": each for name, each in survey(encoder, make_loader(dataset, 1024)).items()}
 
 
 def _measure(z1: Tensor, z2: Tensor, y: Tensor | None) -> Arrays:

@@ -13,8 +13,8 @@ from graphcl.datasets.dataset import GraphDataset
 from graphcl.experiment.predict import OUTPUTS, label_arrays
 from graphcl.experiment.record.predictions import write_predictions
 from graphcl.models.contrastive import ContrastiveModel
+from graphcl.models.embeddings import Embeddings, arrays_of
 from graphcl.models.saved import EncoderDescription, Weights, read_saved, save_encoder
-from graphcl.sparse.rows import SparseRows
 from graphcl.system.arrays import id_arrays, read_arrays
 from graphcl.system.files import write_whole
 
@@ -53,13 +53,12 @@ class TransferFiles:
             if seed in done:
                 self._add(seed, weights[seed], {name: arrays[name][place] for name in PER_SEED if name in arrays})
 
-    def add_rows(self, seed: int, encoder: nn.Module, h: Tensor | SparseRows) -> None:
+    def add_rows(self, seed: int, encoder: nn.Module, h: Tensor | Embeddings) -> None:
         """Keep a frozen encoder and its embeddings `h [n, H]`."""
-        if isinstance(h, SparseRows):  # seeds differ in the values only
-            self._shared = {"column": h.column.numpy(), "ptr": h.ptr.numpy()}
-            h = h.value
+        arrays = arrays_of(h)
+        self._shared = {name: values for name, values in arrays.items() if name != "h"}
         state = {key: value.cpu() for key, value in encoder.state_dict().items()}
-        self._add(seed, state, {"h": h.numpy()})
+        self._add(seed, state, {"h": arrays["h"]})
 
     def add_model(self, seed: int, model: ContrastiveModel, graphs: int, epochs: int) -> None:
         """Keep a model that was fine-tuned on a number of graphs, for a number of epochs."""
