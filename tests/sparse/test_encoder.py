@@ -38,7 +38,7 @@ def fitted(batch, seed=0, **options):
 def wl_oa(batch, depth):
     """Return the cosines of the WL optimal assignment kernel, by the library's other code."""
     labels = batch.x.argmax(1).numpy()
-    levels = wl.refine(labels, batch.edge_index.numpy(), depth)
+    levels = wl.numbered(labels, batch.edge_index.numpy(), depth)
     columns = [wl.unary(wl.histogram(level, batch.batch.numpy())).toarray() for level in levels]
     kernel = np.hstack(columns) @ np.hstack(columns).T
     return torch.from_numpy(kernel / np.sqrt(np.outer(kernel.diagonal(), kernel.diagonal())))
