@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import pytest
 
 from graphcl.datasets import load_dataset, staging
-from graphcl.datasets.tu import load
+from graphcl.datasets.sources import tu
 from graphcl.errors import InputError
 
 fork = multiprocessing.get_context("fork")  # a new interpreter would take seconds to import torch
@@ -27,19 +27,19 @@ def seen(root):
 
 
 def test_after_a_killed_process_the_next_prepares_the_set_once(mirror, root, tmp_path, monkeypatch):
-    read = load.read_texts
+    read = tu.read_texts
 
     def noted(*args):
         (tmp_path / f"prepared-{os.getpid()}").touch()
         return read(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(load, "read_texts", lambda *args: ((tmp_path / "begun").touch(), time.sleep(60)))
+        patch.setattr(tu, "read_texts", lambda *args: ((tmp_path / "begun").touch(), time.sleep(60)))
         killed = child("TINY", root, mirror)
         while not (tmp_path / "begun").exists():
             assert killed.is_alive()
             time.sleep(0.01)
-    monkeypatch.setattr(load, "read_texts", noted)
+    monkeypatch.setattr(tu, "read_texts", noted)
     waiting = [child("TINY", root, mirror) for _ in range(2)]
     time.sleep(0.3)
     assert [each.is_alive() for each in waiting] == [True, True]
@@ -53,7 +53,7 @@ def test_after_a_killed_process_the_next_prepares_the_set_once(mirror, root, tmp
 
 def test_a_failure_leaves_nothing(mirror, root, monkeypatch):
     for error in (KeyboardInterrupt("key"), OSError(28, "No space left on device")):
-        monkeypatch.setattr(load, "read_texts", Mock(side_effect=error))
+        monkeypatch.setattr(tu, "read_texts", Mock(side_effect=error))
         with pytest.raises((KeyboardInterrupt, InputError), match=r"key|No space left on device"):
             load_dataset("TINY", root, mirror)
         assert seen(root) == []

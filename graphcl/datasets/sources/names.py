@@ -1,4 +1,4 @@
-"""Read data sets that have a name, and those that are ready: registered, loaded, packed, nodes, molecules, OGB, TU."""
+"""Read data sets that have a name, and those that are ready: registered, loaded, packed, nodes, molecules, OGB."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from graphcl.datasets.pieces import read_pieces
 from graphcl.datasets.settings import Attributes, SplitTable
 from graphcl.datasets.sources import Graphs, Pieces, Request, Source
 from graphcl.datasets.synthetic import synthetic
-from graphcl.datasets.tu.load import has_targets, load_tu
 from graphcl.errors import InputError, reason
 from graphcl.registry import datasets, sources
 
@@ -168,20 +167,3 @@ class Synthetic(Source):
     def read(self, source: Any, request: Request) -> object:
         """Return the generated graphs."""
         return Graphs(SYNTHETIC, *collate_graphs(synthetic(), SYNTHETIC))
-
-
-@sources.register("tu", takes="a name of dataset_names()")
-class TU(Source):
-    """Set of the TU collection: from the cache, else from the mirror or the server."""
-
-    place = 90
-    settings = frozenset({"mirror", "tu_features"})
-
-    def claims(self, source: Any, request: Request) -> bool:
-        """Return whether `source` is a name; other names are claimed before."""
-        return isinstance(source, str)
-
-    def read(self, source: Any, request: Request) -> object:
-        """Return the graphs of the set."""
-        data, slices = load_tu(source, request.data_root, request.mirror, request.settings.tu_features)
-        return Graphs(source, data, slices, targets=has_targets(data))

@@ -13,7 +13,6 @@ from graphcl.datasets.own import collate_file, read_graphs
 from graphcl.datasets.settings import Attributes
 from graphcl.datasets.sources import Graphs, Request, Source
 from graphcl.datasets.sources.objects import collate_objects
-from graphcl.datasets.tu.load import has_targets, load_folder
 from graphcl.errors import InputError
 from graphcl.graphs.columns import read_vectors, standardised_vectors
 from graphcl.registry import sources
@@ -44,23 +43,6 @@ class NetworkFile(Source):
     def read(self, source: Any, request: Request) -> object:
         """Return the graphs in the file."""
         return collate_objects(read_networks(source), source.stem, request)
-
-
-@sources.register("text_folder", takes="a folder in TU text layout (NAME_A.txt, ...)")
-class TextFolder(Source):
-    """Folder in TU text layout; it is only read, the cache is under `data_root`."""
-
-    place = 100
-    settings = frozenset({"tu_features"})
-
-    def claims(self, source: Any, request: Request) -> bool:
-        """Return whether `source` is a folder with a file `NAME_A.txt`."""
-        return isinstance(source, Path) and any(source.glob("[!.]*_A.txt"))
-
-    def read(self, source: Any, request: Request) -> object:
-        """Return the graphs of the folder."""
-        name, graphs = load_folder(source.resolve(), request.data_root, request.settings.tu_features)
-        return Graphs(name, *graphs, targets=has_targets(graphs[0]))
 
 
 @sources.register("folder", takes="a folder of .pt, .graphml, .gml or .json files")

@@ -171,7 +171,7 @@ def test_labels_beyond_bounds_are_one_line(tmp_path, root, monkeypatch):
         one_line(lambda folder=folder: load_dataset(folder, root), "is more than 65536 above the smallest")
     near = write(tmp_path / "near", node_labels=f"{most}\n{most - 2}\n" * 4)
     assert load_dataset(near, root)._data.x.argmax(1).tolist() == [2, 0] * 4
-    monkeypatch.setattr("graphcl.datasets.tu.read.total_memory", lambda: 2**20)
+    monkeypatch.setattr("graphcl.datasets.sources.tu.total_memory", lambda: 2**20)
     wide = write(tmp_path / "wide", node_labels="0\n65536\n" * 4)
     one_line(lambda: load_dataset(wide, root), "TINY_node_labels.txt: its 8 labels take 65537 columns", "without gaps.")
 
