@@ -22,6 +22,7 @@ from graphcl.arguments import MetricName, shown
 from graphcl.errors import InputError, warn
 from graphcl.evaluate.folds import as_array, worker_count
 from graphcl.evaluate.metrics import further_figures, task_mean
+from graphcl.evaluate.ranking import connected
 from graphcl.evaluate.scores import LOWER, NUMBERS, FoldScores
 
 PARTS = ("train", "valid", "test")
@@ -72,23 +73,16 @@ def group_split(
         >>> {part: len(rows) for part, rows in parts.items()}
         {'train': 16, 'valid': 2, 'test': 2}
     """
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import connected_components
-
     n = len(group)
-    keys = [np.asarray(as_array("group", group, "iu", "whole numbers, -1 for none"))]
-    if project is not None:
-        keys.append(np.asarray(as_array("project", project, "iu", "whole numbers, -1 for none")))
-    graph, key, first = [np.arange(0)], [np.arange(0)], n
-    for each in keys:  # edges between graphs and their groups and projects
-        known = np.flatnonzero(each >= 0)
-        numbers = np.unique(each[known], return_inverse=True)[1].reshape(-1)
-        graph.append(known)
-        key.append(first + numbers)
-        first += int(numbers.max(initial=-1)) + 1
-    rows, columns = (np.concatenate(each).astype(np.int32) for each in (graph, key))  # SciPy 1.11 fails with int64
-    joined = csr_array((np.ones(len(rows), np.int8), (rows, columns)), shape=(first, first))
-    unit = np.unique(connected_components(joined, directed=False)[1][:n], return_inverse=True)[1].reshape(-1)
+    nodes, first = [], n
+    for name, key in (("group", group), ("project", project)):  # edges between graphs and their groups and projects
+        numbers = np.full(n, -1) if key is None else as_array(name, key, "iu", "whole numbers, -1 for none")
+        graph = np.flatnonzero(numbers >= 0)
+        node = np.unique(numbers[graph], return_inverse=True)[1].reshape(-1)
+        nodes.append((graph, first + node))
+        first += int(node.max(initial=-1)) + 1
+    graphs, keys = (np.concatenate(ends) for ends in zip(*nodes, strict=True))
+    unit = np.unique(connected(graphs, keys, first)[:n], return_inverse=True)[1].reshape(-1)
     sizes = np.bincount(unit)
     if len(sizes) < 3:
         needed = "groups" if project is None else "projects without a common group"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -166,27 +166,24 @@ def rank_by(
     if not callable(similarity):
         advice = "pass `lambda one, two: torch.as_tensor(kernel)[one][:, two]` for a matrix `kernel`"
         raise InputTypeError(f"`similarity` must be a function of indices, got {type(similarity).__name__}; {advice}.")
-    of = unit = group_numbers(group, n)
-    asked, pool = (_indices(name, each, len(of)) for name, each in (("queries", queries), ("candidates", candidates)))
+    relevance = unit = group_numbers(group, n)
+    asked, pool = (_indices(name, rows, len(unit)) for name, rows in (("queries", queries), ("candidates", candidates)))
     pool = pool.sort().values
     if place is not None:  # relevant are candidates of the query's group and place
-        joint = torch.stack([of, place]).unique(dim=1, return_inverse=True)[1]
-        of = joint.where(of >= 0, -1)
-    # relevant candidates of each group, to leave out queries without one
-    known, count = of[pool][of[pool] >= 0].unique(return_counts=True)
-    relevant = torch.zeros(int(of.max()) + 1 if len(of) else 0, dtype=torch.long)
-    relevant[known] = count
-    asked = asked[of[asked] >= 0]
-    asked = asked[relevant[of[asked]] > torch.isin(asked, pool)]
+        joint = torch.stack([unit, place]).unique(dim=1, return_inverse=True)[1]
+        relevance = joint.where(unit >= 0, -1)
+    asked = asked[relevance[asked] >= 0]
+    candidates_of = torch.bincount(relevance[pool][relevance[pool] >= 0], minlength=len(unit))
+    asked = asked[candidates_of[relevance[asked]] > torch.isin(asked, pool)]
     if not len(asked):
         raise InputError("no query has a candidate of its own group; groups need two graphs or more.")
 
     def masks(rows: Tensor) -> tuple[Tensor, Tensor]:
         itself = rows[:, None] == pool
-        elsewhere = itself if place is None else itself | (place[rows][:, None] != place[pool])
-        return (of[rows][:, None] == of[pool]) & ~itself, elsewhere
+        excluded = itself if place is None else itself | (place[rows][:, None] != place[pool])
+        return (relevance[rows][:, None] == relevance[pool]) & ~itself, excluded
 
-    return replace(_ranked(similarity, asked, pool, masks), units=unit[asked])
+    return _ranked(similarity, asked, pool, masks, unit)
 
 
 def rank_pairs(
@@ -216,17 +213,17 @@ def rank_pairs(
         >>> found.values["map"]
         tensor([1.0000, 0.5000], dtype=torch.float64)
     """
-    pairs = torch.from_numpy(as_array("relevant", relevant, "iu", "whole numbers").astype(np.int64))
+    pairs, pool = whole_numbers("relevant", relevant), whole_numbers("candidates", candidates)
     if pairs.dim() != 2 or len(pairs) != 2 or bool((pairs < 0).any()):
         raise InputError(
             f"`relevant` must hold the indices of queries and candidates, [2, R], got {list(pairs.shape)}."
         )
-    found = torch.from_numpy(as_array("candidates", candidates, "iu", "whole numbers").astype(np.int64))
-    pool = found.unique()
-    if found.dim() != 1 or not len(found) or len(pool) < len(found) or int(pool[0]) < 0:
+    if pool.dim() != 1 or not len(pool) or len(pool.unique()) < len(pool) or int(pool.min()) < 0:
         raise InputError("`candidates` must hold different indices, at least one.")
-    query, target = pairs
-    kept = torch.isin(target, pool) & ~((query == target) if itself else torch.zeros_like(query, dtype=torch.bool))
+    pool, (query, target) = pool.sort().values, pairs
+    kept = torch.isin(target, pool)
+    if itself:
+        kept &= query != target
     if place is not None:
         kept &= place[0][query] == place[1][target]
     asked, row = query[kept].unique(return_inverse=True)
@@ -236,51 +233,51 @@ def rank_pairs(
 
     def masks(rows: Tensor) -> tuple[Tensor, Tensor]:
         first = int(torch.searchsorted(asked, rows[0]))
-        own = (row >= first) & (row < first + len(rows))
+        tile = (row >= first) & (row < first + len(rows))
         mask = torch.zeros(len(rows), len(pool), dtype=torch.bool)
-        mask[row[own] - first, column[own]] = True
+        mask[row[tile] - first, column[tile]] = True
         excluded = rows[:, None] == pool if itself else torch.zeros_like(mask)
         if place is not None:
             excluded |= place[0][rows][:, None] != place[1][pool]
         return mask, excluded
 
     targets = target if itself else target + int(query.max()) + 1
-    return replace(_ranked(similarity, asked, pool, masks), units=_connected(query, targets)[asked])
+    size = int(torch.maximum(query.max(), targets.max())) + 1
+    units = torch.from_numpy(connected(query.numpy(), targets.numpy(), size)).long()
+    return _ranked(similarity, asked, pool, masks, units)
 
 
-def _connected(one: Tensor, two: Tensor) -> Tensor:
-    """Return the connected component of each node, where each of `one [R]` is connected with the same of `two [R]`."""
+def connected(one: np.ndarray, two: np.ndarray, size: int) -> np.ndarray:
+    """Return the component of each of `size` nodes; `one [R]` and `two [R]` are the ends of the edges."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
 
-    size = int(torch.maximum(one.max(), two.max())) + 1
-    joined = csr_array((np.ones(len(one), np.int8), (one.numpy(), two.numpy())), shape=(size, size))
-    return torch.from_numpy(connected_components(joined, directed=False)[1].astype(np.int64))
+    ends = one.astype(np.int32), two.astype(np.int32)  # SciPy 1.11 fails with int64
+    component: np.ndarray = connected_components(csr_array((np.ones(len(one), np.int8), ends), shape=(size, size)))[1]
+    return component
 
 
 def _ranked(
-    similarity: Similarity, asked: Tensor, pool: Tensor, masks: Callable[[Tensor], tuple[Tensor, Tensor]]
+    similarity: Similarity,
+    asked: Tensor,
+    pool: Tensor,
+    masks: Callable[[Tensor], tuple[Tensor, Tensor]],
+    units: Tensor,
 ) -> QueryScores:
     """Return the figures of the queries `asked`; `masks` of queries are their relevant and excluded candidates."""
-    found = []
+    figures = []
     for rows in asked.split(max(1, _TILE // len(pool))):
         relevant, excluded = masks(rows)
-        scores = _resolved(similarity(rows, pool), rows, pool, excluded).masked_fill_(excluded, -torch.inf)
-        found.append(expected_figures(scores, relevant))
-    values = {name: torch.cat([each[name] for each in found]) for name in FIGURES}
-    return QueryScores(asked, values)
-
-
-def _resolved(found: Tensor | np.ndarray, queries: Tensor, candidates: Tensor, itself: Tensor) -> Tensor:
-    """Return similarities in units of `_RESOLUTION`, finite, as a new tensor; raise InputError if they are invalid."""
-    scores = torch.from_numpy(as_array("similarity", found)).double()
-    if scores.shape != itself.shape:
-        raise InputError(f"`similarity` must return {list(itself.shape)} similarities, got {list(scores.shape)}.")
-    if len(bad := (scores.isnan() & ~itself).nonzero()):
-        query, candidate = int(queries[bad[0, 0]]), int(candidates[bad[0, 1]])
-        raise InputError(f"the similarity of graphs {query} and {candidate} is NaN; use -inf for a pair never to find.")
-    limit = torch.finfo(scores.dtype).max
-    return (scores * _RESOLUTION).round_().clamp_(-limit, limit)
+        scores = torch.from_numpy(as_array("similarity", similarity(rows, pool))).double()
+        if scores.shape != excluded.shape:
+            raise InputError(f"`similarity` must return {list(excluded.shape)} similarities, got {list(scores.shape)}.")
+        for query, candidate in (scores.isnan() & ~excluded).nonzero()[:1]:
+            pair = f"{rows[query]} and {pool[candidate]}"
+            raise InputError(f"the similarity of graphs {pair} is NaN; use -inf for a pair never to find.")
+        limit = torch.finfo(scores.dtype).max  # -inf remains for candidates to leave out
+        scores = (scores * _RESOLUTION).round_().clamp_(-limit, limit).masked_fill_(excluded, -torch.inf)
+        figures.append(expected_figures(scores, relevant))
+    return QueryScores(asked, {name: torch.cat([tile[name] for tile in figures]) for name in FIGURES}, units[asked])
 
 
 def expected_figures(scores: Tensor, relevant: Tensor) -> dict[str, Tensor]:
@@ -293,72 +290,63 @@ def expected_figures(scores: Tensor, relevant: Tensor) -> dict[str, Tensor]:
     Returns:
         name in `FIGURES` -> values `[t]`, float64. The equations are those of `rank_queries`.
     """
-    t, scores = len(scores), scores.double()
+    t, m = scores.shape
+    # ties: the distinct scores of each query's relevant candidates, the highest first, as flat lists
     query, column = relevant.nonzero(as_tuple=True)
-    # ties: the distinct scores of each query's relevant candidates, sorted, as flat lists
-    pairs = torch.stack([query.double(), -scores[query, column]], dim=1)
-    order = np.lexsort((pairs[:, 1].numpy(), pairs[:, 0].numpy()))
-    pairs, r = torch.unique_consecutive(pairs[order], dim=0, return_counts=True)
-    query, value = pairs[:, 0].long(), -pairs[:, 1]
-    start = torch.searchsorted(query, torch.arange(t))  # the first place of each query
+    ties = torch.stack([query.double(), -scores[query, column]], dim=1)
+    order = np.lexsort((ties[:, 1].numpy(), ties[:, 0].numpy()))
+    ties, r = torch.unique_consecutive(ties[order], dim=0, return_counts=True)
+    query, value = ties[:, 0].long(), -ties[:, 1]
+    start = torch.searchsorted(query, torch.arange(t))  # the first tie of each query
+    s, g = _above_and_tied(scores, query, value, torch.arange(len(query)) - start[query])
     total = torch.zeros(t, dtype=torch.long).index_add_(0, query, r)
     before = r.cumsum(0) - r
     better = before - before[start[query]]  # relevant ones
-    s, g = _above_and_tied(scores, query, value, start)
 
-    harmonic = torch.cat([torch.zeros(1).double(), 1 / torch.arange(1, scores.size(1) + 1).double()]).cumsum(0)
+    def sums_to(ranks: Tensor) -> Tensor:  # of the first k ranks, for k = 0, 1, ...
+        return torch.cat([torch.zeros(1).double(), ranks.double()]).cumsum(0)
+
+    rank = torch.arange(1, m + 1).double()
+    harmonic, gains = sums_to(1 / rank), sums_to((rank <= CUTOFF) / (rank + 1).log2())
     c = (r - 1) / (g - 1).clamp(min=1).double()
     part = r / g.double() * (g * c + (better + 1 - c * (s + 1)) * (harmonic[s + g] - harmonic[s]))
-    precision = torch.zeros(t, dtype=torch.double).index_add_(0, query, part) / total
-    place = torch.arange(1, scores.size(1) + 1).double()
-    gains = torch.cat([torch.zeros(1).double(), (place <= CUTOFF) / (place + 1).log2()]).cumsum(0)
+    precision = torch.zeros(t, dtype=torch.double).index_add_(0, query, part)
     gain = torch.zeros(t, dtype=torch.double).index_add_(0, query, r / g.double() * (gains[s + g] - gains[s]))
-    figures = _first_relevant(s[start], g[start], r[start])
-    return {**figures, "map": precision, "ndcg_at_10": gain / gains[total]}
 
-
-def _above_and_tied(scores: Tensor, query: Tensor, value: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-    """Return how many of the query's scores are above `value`, and how many equal it, for all pairs in the lists.
-
-    `value` is descending within each query; `start` is the first place of each query.
-    """
-    t, place = len(scores), torch.arange(len(query)) - start[query]
-    width = int(place.max()) + 1
-    values = torch.full((t, width), -torch.inf, dtype=torch.double)  # unused places are behind all scores
-    values[query, place] = value
-    if width <= _FEW:  # comparisons are faster than a search
-        columns = values.unbind(1)
-        above = torch.stack([(scores > each[:, None]).sum(1) for each in columns], dim=1)
-        tied = torch.stack([(scores == each[:, None]).sum(1) for each in columns], dim=1)
-        return above[query, place], tied[query, place]
-    offset = torch.arange(t)[:, None] * (width + 1)
-
-    def counts(right: bool) -> Tensor:
-        """Return how many scores lie before each value: those above it, or those that are at least as high."""
-        at = torch.searchsorted(-values, -scores, right=not right) + offset  # the search wants ascending values
-        bins = torch.bincount(at.flatten(), minlength=t * (width + 1)).view(t, width + 1)
-        return bins.cumsum(1)[query, place]
-
-    above = counts(right=False)
-    return above, counts(right=True) - above
-
-
-def _first_relevant(s: Tensor, g: Tensor, r: Tensor) -> dict[str, Tensor]:
-    """Return the figures that depend on the first relevant rank: it is s + j, and r of the places j = 1 .. g are it."""
+    # the first relevant rank is s + j, and r of the places j = 1 .. g of the first tie are relevant
+    s, g, r = s[start][:, None], g[start][:, None], r[start][:, None]
     place = torch.arange(int((g - r).max()) + 1)
     # probability that the first j places are not relevant, for j = 0, 1, ..., and then that place j + 1 is the first
-    factor = ((g - r)[:, None] - place).clamp(min=0) / (g[:, None] - place).clamp(min=1).double()
-    survive = torch.cat([torch.ones(len(g), 1).double(), factor.cumprod(1)], dim=1)
-    first = survive[:, :-1] - survive[:, 1:]
-    rank = s[:, None] + place + 1
-    reciprocal = first / rank
-    near = rank <= CUTOFF
+    factor = (g - r - place).clamp(min=0) / (g - place).clamp(min=1).double()
+    survive = torch.cat([torch.ones(t, 1).double(), factor.cumprod(1)], dim=1)
+    first, rank = survive[:, :-1] - survive[:, 1:], s + place + 1
+    reciprocal, near = first / rank, rank <= CUTOFF
     return {
         "mrr": reciprocal.sum(1),
         "mrr_at_10": (reciprocal * near).sum(1),
         "recall_at_1": (first * (rank <= 1)).sum(1),
         "recall_at_10": (first * near).sum(1),
+        "map": precision / total,
+        "ndcg_at_10": gain / gains[total],
     }
+
+
+def _above_and_tied(scores: Tensor, query: Tensor, value: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
+    """Return how many of the query's scores are above `value`, and how many equal it, for all values in the list.
+
+    `place` is the number of the value among those of its query.
+    """
+    values = torch.full((len(scores), int(place.max()) + 1), -torch.inf, dtype=torch.double)
+    values[query, place] = value
+    if values.size(1) <= _FEW:  # comparisons are faster than a search
+        columns = [column[:, None] for column in values.unbind(1)]
+        above = torch.stack([(scores > column).sum(1) for column in columns], dim=1)
+        tied = torch.stack([(scores == column).sum(1) for column in columns], dim=1)
+    else:
+        ascending = scores.sort(dim=1).values
+        least = torch.searchsorted(ascending, values, right=True)
+        above, tied = scores.size(1) - least, least - torch.searchsorted(ascending, values)
+    return above[query, place], tied[query, place]
 
 
 def group_numbers(group: Tensor | np.ndarray, n: int | None) -> Tensor:
@@ -376,12 +364,16 @@ def group_numbers(group: Tensor | np.ndarray, n: int | None) -> Tensor:
     return torch.from_numpy(number.reshape(-1) - int(values.size > 0 and values[0] == -1))
 
 
-def _indices(name: str, given: Tensor | np.ndarray | None, n: int) -> Tensor:
+def whole_numbers(name: str, values: Tensor | np.ndarray) -> Tensor:
+    """Return whole numbers as int64 on the CPU; raise InputError if they are something else."""
+    return torch.from_numpy(as_array(name, values, "iu", "whole numbers").astype(np.int64))
+
+
+def _indices(name: str, values: Tensor | np.ndarray | None, n: int) -> Tensor:
     """Return indices of graphs, by default all, as int64 on the CPU; raise InputError if they are invalid."""
-    if given is None:
+    if values is None:
         return torch.arange(n)
-    found = as_array(name, given, "iu", "whole numbers")
-    distinct = found.ndim == 1 and found.size and len(np.unique(found)) == len(found)
-    if not distinct or found.min() < 0 or found.max() >= n:
+    rows = whole_numbers(name, values)
+    if rows.dim() != 1 or not len(rows) or len(rows.unique()) < len(rows) or rows.min() < 0 or rows.max() >= n:
         raise InputError(f"`{name}` must hold different indices of the {n} graphs, at least one.")
-    return torch.from_numpy(found.astype(np.int64))
+    return rows
