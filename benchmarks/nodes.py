@@ -20,11 +20,10 @@ from timing import machine, timed, told
 from torch import nn
 from torch_geometric.nn import GCNConv
 
-from graphcl import ResidentLoader, load_dataset, train
+from graphcl import GRACE, ResidentLoader, load_dataset, train
 from graphcl.augment import drop_and_mask
+from graphcl.extensions.nodes.models import node_gcn
 from graphcl.losses import Loss
-from graphcl.methods import GRACE
-from graphcl.models.node_gcn import node_gcn
 from graphcl.models.nodes import NodeModel
 
 EDGES, FEATURES, TEMPERATURE, LEARNING_RATE = 0.3, 0.3, 0.2, 0.01

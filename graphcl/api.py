@@ -37,11 +37,8 @@ from graphcl.loaders.resident import ResidentLoader
 from graphcl.losses import Loss
 from graphcl.methods import (
     ADGCL,
-    BGRL,
     BYOL,
     CLIP,
-    DGI,
-    GRACE,
     JOAO,
     InfoGraph,
     JOAOv2,
@@ -64,9 +61,11 @@ from graphcl.version import __version__
 if TYPE_CHECKING:
     from graphcl.estimator import GraphCL
     from graphcl.extensions.molecules.encoder import MoleculeGINE
+    from graphcl.extensions.nodes.methods import BGRL, DGI, GRACE
 else:
     # imported on first use: the estimator loads scikit-learn, and the core imports no extension
     _PLACES = {"GraphCL": "estimator", "MoleculeGINE": "extensions.molecules.encoder"}
+    _PLACES |= dict.fromkeys(("BGRL", "DGI", "GRACE"), "extensions.nodes.methods")
 
     def __getattr__(name: str) -> Any:
         if name in _PLACES:

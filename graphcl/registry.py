@@ -207,7 +207,6 @@ methods = Registry("method", "graphcl.methods", group="graphcl.methods")
 evaluators = Registry(
     "evaluator",
     "graphcl.evaluate.graphs",
-    "graphcl.evaluate.nodes",
     group="graphcl.evaluators",
     needs="labels",
     rows="graphs nodes",

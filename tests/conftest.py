@@ -1,4 +1,5 @@
 import re
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.metadata import distribution
@@ -155,3 +156,15 @@ def restored(*registries):
         for each, kept in zip(tables, before, strict=True):
             each.clear()
             each.update(kept)
+
+
+@pytest.fixture
+def offline(monkeypatch):
+    """Make any use of the network fail."""
+
+    def refuse(*args, **kwargs):
+        raise socket.gaierror(-2, "Name or service not known")
+
+    for variable in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)

@@ -18,9 +18,9 @@ from graphcl.models.saved import load_encoder
 from graphcl.report.run_files import read_run
 from tests.conftest import small_graphs
 from tests.datasets.conftest import files_of, write_folder, write_zip
-from tests.datasets.nodes.test_named_nodes import write_planetoid
 from tests.datasets.ogb_files import files_of as files_of_ogb
 from tests.datasets.ogb_files import make_molecules, write_archive
+from tests.extensions.nodes.test_named import write_planetoid
 from tests.memory import peak
 
 CONFIG = (

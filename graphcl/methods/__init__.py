@@ -13,12 +13,9 @@
 | `infograph`   | a node's own graph (anchors are nodes)  | batch                     | projector for nodes         |
 | `ad_gcl`      | same graph, weighted edges              | batch                     | adversary                   |
 | `clip`        | vector that describes the graph         | batch                     | projector for vectors       |
-| `grace`       | same node, other view                   | nodes of both views       | none                        |
-| `bgrl`        | same node, momentum encoder, predicted  | none                      | momentum encoder, predictor |
-| `dgi`         | summary of the graph                    | corrupted nodes           | discriminator               |
 
-"predicted" means that a predictor maps the anchor to the positive; "batch" means the other graphs of the batch. The
-last three methods contrast the nodes of one graph. A method is a PyTorch module whose `state_dict` holds its state.
+"predicted" means that a predictor maps the anchor to the positive; "batch" means the other graphs of the batch. A
+method is a PyTorch module whose `state_dict` holds its state.
 """
 
 from graphcl.methods.ad_gcl import ADGCL
@@ -28,18 +25,14 @@ from graphcl.methods.joao import JOAO, JOAOv2
 from graphcl.methods.memory_bank import MemoryBank
 from graphcl.methods.method import Method, Outcome
 from graphcl.methods.moco import KeyQueue, MoCo
-from graphcl.methods.nodes import DGI, GRACE
-from graphcl.methods.siamese import BGRL, BYOL, SimSiam
+from graphcl.methods.siamese import BYOL, SimSiam
 from graphcl.methods.simgrace import SimGRACE
 from graphcl.methods.two_views import TwoViews
 
 __all__ = [
     "ADGCL",
-    "BGRL",
     "BYOL",
     "CLIP",
-    "DGI",
-    "GRACE",
     "JOAO",
     "InfoGraph",
     "JOAOv2",

@@ -1,6 +1,5 @@
 """Fixtures that write TINY, a TU set of three graphs: a path of 3 nodes; an edge; an edge and an isolated node."""
 
-import socket
 import zipfile
 
 import pytest
@@ -48,18 +47,6 @@ def mirror(tmp_path):
 @pytest.fixture
 def root(tmp_path):
     return tmp_path / "root"
-
-
-@pytest.fixture
-def offline(monkeypatch):
-    """Make any use of the network fail."""
-
-    def refuse(*args, **kwargs):
-        raise socket.gaierror(-2, "Name or service not known")
-
-    for variable in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setattr(socket, "getaddrinfo", refuse)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import json
 import math
 import re
 import statistics
+import sys
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 import torch
 import yaml
 
+import graphcl.api
 import graphcl.methods
 from graphcl.augment import Identity, NodeDrop, OneOf, two_views
 from graphcl.errors import InputError, InputTypeError
@@ -138,13 +140,14 @@ def test_every_method_has_an_entry_and_every_loss_a_method():
 def test_form(name):
     target, entry = methods[name], ENTRIES[name]
     assert issubclass(target, Method)
-    assert target.__name__ in graphcl.methods.__all__
+    assert target.__name__ in graphcl.api.__all__
     text, arguments = inspect.getdoc(target), methods.arguments(name)
     assert all(re.search(rf"^{section}:$", text, re.MULTILINE) for section in ("Args", "References"))
     for argument in [*arguments.required, *arguments.defaults]:
         assert argument == "self" or re.search(rf"^ +{argument}: ", text, re.MULTILINE), f"`{argument}`"
     assert re.search(r"arXiv\s+\d{4}\.\d{5}", text), "no paper"
-    assert f"`{name}`" in graphcl.methods.__doc__, "missing in the table of methods"
+    tables = (graphcl.methods.__doc__, sys.modules[target.__module__].__doc__)
+    assert any(f"`{name}`" in str(table) for table in tables), "missing in the table of methods"
     assert set(entry.wrong) == set(arguments.defaults)
     assert methods.facts(name).get("loss", entry.loss) == entry.loss
     assert methods.problems(name, arguments.defaults) == methods.problems(name, {}) == []
@@ -367,6 +370,9 @@ def test_bad_settings_get_one_line_and_code_2(tmp_path, saved_graphs, capfd):
 def test_the_folder_of_this_test_names_every_method():
     """Each method's update is compared with a reference of its own."""
     text = "".join(
-        each.read_text() for each in Path(__file__).parent.glob("test_*.py") if each.name != "test_contract.py"
+        path.read_text()
+        for folder in (Path(__file__).parent, Path(__file__).parents[1] / "extensions")
+        for path in folder.rglob("test_*.py")
+        if path.name != "test_contract.py"
     )
     assert [name for name in NAMES if f"`{name}`" not in text] == []

@@ -4,12 +4,12 @@ import torch
 from torch_geometric.nn import GCNConv, SGConv
 
 from graphcl.config import make_config
-from graphcl.models.node_gcn import node_gcn, product, propagate
+from graphcl.extensions.nodes.models import node_gcn, product, propagate
 from graphcl.models.nodes import NodeModel
 from graphcl.models.projector import make_projector
 from graphcl.models.pyg import gat, sage
 from graphcl.registry import encoders
-from tests.methods.nodes import graph, node_model, node_views
+from tests.extensions.nodes.nodes import graph, node_model, node_views
 
 
 def test_node_gcn_equals_pygs_layers():
@@ -41,7 +41,7 @@ def test_the_product_of_sparse_features_is_the_dense_one(monkeypatch):
     """Rows without features count too; `every` 10**6 leaves one feature."""
     entries = torch.rand(30, 50, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).flatten()
     weight, row = torch.rand(4, 50, dtype=torch.float64, requires_grad=True), torch.rand(30, 4, dtype=torch.float64)
-    monkeypatch.setattr("graphcl.models.node_gcn.linear", None)  # the dense product is not called
+    monkeypatch.setattr("graphcl.extensions.nodes.models.linear", None)  # the dense product is not called
     for every in (60, 10**6):
         x = torch.where(torch.arange(1500) % every == 7, entries, 0.0).view(30, 50)
         got, expected = product(x, weight), x @ weight.t()

@@ -5,9 +5,9 @@ import torch
 import torch_geometric.typing
 
 from graphcl.datasets import load_dataset
+from graphcl.extensions.nodes.models import node_gcn
 from graphcl.loaders.neighbours import NeighbourLoader
 from graphcl.loaders.resident import ResidentLoader
-from graphcl.models.node_gcn import node_gcn
 from graphcl.models.nodes import NodeModel
 from graphcl.training.loop import embed
 from tests.datasets.graphs import one_line

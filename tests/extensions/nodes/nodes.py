@@ -4,7 +4,7 @@ import torch
 from torch_geometric.data import Batch, Data
 
 from graphcl.augment import drop_and_mask, two_views
-from graphcl.models.node_gcn import node_gcn
+from graphcl.extensions.nodes.models import node_gcn
 from graphcl.models.nodes import NodeModel
 from tests.methods.small import seeded
 

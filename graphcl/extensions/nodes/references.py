@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from graphcl.models.node_gcn import propagate
+from graphcl.extensions.nodes.models import propagate
 from graphcl.references.rows import Inputs
 from graphcl.registry import references
 

@@ -1,18 +1,28 @@
-"""Methods that contrast the nodes of one graph: GRACE (Zhu et al. 2020) and DGI (Velickovic et al. 2019)."""
+"""Methods that contrast the nodes of one graph.
+
+| method  | positive of each anchor                | negatives           | state                       |
+|---------|----------------------------------------|---------------------|-----------------------------|
+| `grace` | same node, other view                  | nodes of both views | none                        |
+| `bgrl`  | same node, momentum encoder, predicted | none                | momentum encoder, predictor |
+| `dgi`   | summary of the graph                   | corrupted nodes     | discriminator               |
+"""
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 from torch_geometric.data import Batch
 
-from graphcl.arguments import Count
+from graphcl.arguments import Channels, Count, Fraction
 from graphcl.distributed import ranks
 from graphcl.errors import InputError
 from graphcl.losses import Loss
 from graphcl.losses.engine.rows import at_least_float32
-from graphcl.methods.method import LossOfViews, Method, Outcome, require_repulsion
+from graphcl.methods import BYOL
+from graphcl.methods.method import LossOfViews, Method, Outcome, ema_update, require_repulsion
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
@@ -115,3 +125,62 @@ class DGI(Method):
         positive, negative = (rows @ direction for rows in (z, at_least_float32(self.model.projector(other))))
         value = (softplus(-positive).mean() + softplus(negative).mean()) / 2
         return Outcome(value, h, z, summary.expand_as(z))
+
+
+@methods.register("bgrl", rows="nodes", pairs="no", usual_views="drop_and_mask", loss="byol", projector="none")
+class BGRL(BYOL):
+    r"""BGRL: predict the momentum encoder's row of the same node in the other view, without negatives.
+
+    $$-\frac{2}{N} \sum_i \cos(p(h_{1,i}), h'_{2,i}), \qquad m_k = 1 - (1 - m) \frac{\cos(\pi k / K) + 1}{2}$$
+
+    Here h are the encoder's and h' the momentum encoder's rows of node i, p is the predictor (Linear, PReLU, Linear),
+    and m_k is the momentum after step k. The formula is averaged over both directions; the loss `byol` adds the
+    constant 2, so that it is in [0, 4]. The paper has no projector: `--projector none`, the default in a configuration.
+
+    Differs: the momentum is constant unless `rise` is given; the paper raises it over all steps of training.
+
+    Args:
+        model: encoder and projector.
+        loss: loss of predictions and targets, such as `byol`.
+        momentum: momentum m at the first step, in [0, 1].
+        hidden_channels: width of the predictor's hidden layer.
+        rise: K, number of steps in which the momentum rises from m to 1 along a cosine; constant by default.
+
+    References:
+        Thakoor et al., "Large-Scale Representation Learning on Graphs via Bootstrapping", ICLR 2022 (arXiv
+        2102.06514).
+    """
+
+    in_pieces = capturable = False
+
+    def __init__(
+        self,
+        model: ContrastiveModel,
+        loss: LossOfViews,
+        *,
+        momentum: Fraction = 0.99,
+        hidden_channels: Channels = 512,
+        rise: Count | None = None,
+    ) -> None:
+        super().__init__(model, loss, momentum=momentum, hidden_channels=hidden_channels)
+        width = model.projection
+        self.predictor = nn.Sequential(nn.Linear(width, hidden_channels), nn.PReLU(), nn.Linear(hidden_channels, width))
+        self.rise = rise
+        self.step = 0
+
+    def after_step(self) -> None:
+        """Update the momentum encoder."""
+        momentum = self.momentum
+        if self.rise is not None:
+            part = min(self.step / self.rise, 1.0)
+            momentum = 1 - (1 - momentum) * (math.cos(math.pi * part) + 1) / 2
+        ema_update(self.momentum_model, self.model, momentum)
+        self.step += 1
+
+    def get_extra_state(self) -> int:
+        """Return the number of finished steps, which `state_dict` saves."""
+        return self.step
+
+    def set_extra_state(self, state: int) -> None:
+        """Set the number of finished steps."""
+        self.step = state

@@ -1,1 +1,0 @@
-"""Evaluators of the rows of nodes, which `svm`, `logreg` and `knn` score too."""
