@@ -15,7 +15,7 @@ from graphcl.datasets import load_dataset, write_on_disk
 from graphcl.errors import InputError
 from graphcl.loaders.resident import ResidentLoader
 from graphcl.models.saved import load_encoder
-from graphcl.report.run_files import read_run
+from graphcl.report.run_report import read_run
 from tests.conftest import small_graphs
 from tests.datasets.conftest import files_of, write_folder, write_zip
 from tests.datasets.ogb_files import files_of as files_of_ogb

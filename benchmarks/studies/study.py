@@ -13,8 +13,7 @@ import numpy as np
 
 from graphcl.errors import InputError
 from graphcl.report.style import COLOURS as COLOURS  # for the studies
-from graphcl.report.style import panels, style
-from graphcl.report.svg import to_svg
+from graphcl.report.style import panels, style, to_svg
 from graphcl.sweep import sweep
 from graphcl.sweep.extend import extended
 from graphcl.sweep.folder import read_records, unfinished

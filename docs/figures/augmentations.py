@@ -15,8 +15,7 @@ from matplotlib.lines import Line2D
 
 from graphcl import load_dataset
 from graphcl.registry import augmentations
-from graphcl.report.style import COLOURS, INK, MUTED, PAPER, panels, style
-from graphcl.report.svg import to_svg
+from graphcl.report.style import COLOURS, INK, MUTED, PAPER, panels, style, to_svg
 
 ADDED = COLOURS[1]
 _NAMES = {"MUTAG": ("C", "N", "O", "F", "I", "Cl", "Br")}

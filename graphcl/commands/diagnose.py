@@ -101,7 +101,7 @@ def diagnose(settings: Diagnose) -> str:
     from graphcl.experiment.fingerprint import data_fingerprint
     from graphcl.experiment.record.unfinished import MARK, unfinished
     from graphcl.experiment.scoring import with_usable_evaluation
-    from graphcl.report.svg import to_svg
+    from graphcl.report.style import to_svg
     from graphcl.system.memory import keep_freed_memory
 
     keep_freed_memory()

@@ -1,4 +1,4 @@
-"""Draw the figures of a run's report: scores, training curves, maps of the embeddings and cosines of pairs."""
+"""Draw the figures of a run's report: scores, training curves, maps of the embeddings, cosines, predictions."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from graphcl.evaluate import FoldScores, metric_name
-from graphcl.report.run_files import EDGES
 from graphcl.report.style import BEST, COLOURS, MARKERS, MUTED, TRAINED, UNTRAINED, panel, style
+from graphcl.report.summary import EDGES
 
 CLASSES = len(COLOURS) * len(MARKERS)
 """Number of distinct combinations of colour and marker; further classes are drawn as grey dots."""
@@ -138,3 +138,23 @@ def similarities(title: str, counts: Mapping[str, np.ndarray], top: float | None
 def density(counts: np.ndarray) -> np.ndarray:
     """Return the density of a histogram over `EDGES`: `counts [K]` scaled to an area of 1."""
     return np.asarray(counts / (counts.sum() * np.diff(EDGES)))
+
+
+@style()
+def agreement(title: str, measured: np.ndarray, predicted: np.ndarray) -> Any:
+    """Return a scatter plot of measured and predicted numbers on equal axes, with the line where both are equal."""
+    figure, axis = panel(title, height=3.5)
+    low, high = float(min(measured.min(), predicted.min())), float(max(measured.max(), predicted.max()))
+    pad = 0.05 * (high - low) or 1.0
+    ends = low - pad, high + pad
+    axis.plot(ends, ends, color=MUTED, lw=1)
+    axis.plot(measured, predicted, "o", color=TRAINED, ms=3.6, mew=0, alpha=0.6)
+    errors = predicted - measured
+    text = f"RMSE {np.sqrt(np.mean(errors**2)):.3g}, MAE {np.abs(errors).mean():.3g}"
+    if measured.std() > 0:
+        text += f", R2 {1 - np.mean(errors**2) / measured.var():.2f}"
+    axis.set(xlim=ends, ylim=ends)
+    axis.set_xticks(axis.get_yticks())
+    axis.set(xlim=ends, ylim=ends, xlabel=f"measured\n{text}", ylabel="predicted")
+    axis.set_box_aspect(1)
+    return figure

@@ -2,19 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from graphcl.report.style import COLOURS, INK, MUTED, panel, panels, style
-from graphcl.sparse.explain import Pattern
+from graphcl.sparse.explain import Pattern, load_patterns
 
 READABLE = 24
 """Largest number of nodes whose labels are drawn."""
 _TEXT = 8
 """Largest number of letters of a label."""
+
+
+def patterns_section(arrays: Mapping[str, np.ndarray]) -> dict[str, Any] | None:
+    """Return the figures of a run's report: all weights, and the heaviest patterns; None without patterns.
+
+    Args:
+        arrays: arrays of `report.npz`; those of `graphcl.sparse.explain.survey` begin with `patterns_`.
+    """
+    prefix = "patterns_"
+    arrays = {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}
+    if not arrays:
+        return None
+    weight, heaviest = arrays["weight"], load_patterns(arrays)
+    weights = f"weights of {len(weight)} patterns, {weight.min():.2f} to {weight.max():.2f}"
+    return {
+        "title": "Patterns",
+        "parts": [
+            (
+                [(weights, weights_figure(arrays["frequency"], weight, arrays["depth"]))],
+                "Learned weight of each pattern that occurs in two training groups or more, at its first occurrence in "
+                "a graph; before training, all weights are 1.",
+            ),
+            (
+                [(f"the {len(heaviest)} heaviest patterns", pattern_figure(heaviest))],
+                "The heaviest patterns, each with an example: the node with the thick border and all that its colour "
+                "sees. Numbers are labels: the column of a node's largest feature.",
+            ),
+        ],
+    }
 
 
 @style()

@@ -1,7 +1,8 @@
-"""Summarise a run: environment, table of scores, evaluation protocol."""
+"""Summarise a run in text: environment, table of scores, evaluation protocol, and the card of its encoder."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import platform
@@ -9,24 +10,29 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import jinja2
+import numpy as np
 import torch
 
 from graphcl.datasets.dataset import Benchmark
-from graphcl.evaluate import metric_name
+from graphcl.evaluate import FoldScores, metric_name, paired_gain, summarise
 from graphcl.evaluate.needs import is_by_copies, need_of, takes
 from graphcl.evaluate.scores import interval_words
 from graphcl.references.rows import row_labels
 from graphcl.registry import evaluators
 
-_FIGURES = 20
-"""Largest number of further figures of an evaluator that are printed, as a benchmark may have 128 tasks."""
+EDGES = np.linspace(-1, 1, 41)
+"""Edges of the 40 bins of a run's histograms of cosines."""
 PLUS_MINUS = "±: sample standard deviation, n - 1."
 """Meaning of ± below every table of scores."""
+_FIGURES = 20
+"""Largest number of further figures of an evaluator that are printed, as a benchmark may have 128 tasks."""
 
 
 def environment(device: torch.device) -> dict[str, Any]:
@@ -52,67 +58,132 @@ def environment(device: torch.device) -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True)
+class ScoreTable:
+    """The scores of one evaluator in `result.json`, which the printed table, the card and the report show.
+
+    Attributes:
+        evaluator: name of the evaluator.
+        metric: metric of all scores.
+        labels: row -> label, in the order of tables.
+        rows: row -> score of each seed.
+        best: name of the best row without training.
+    """
+
+    evaluator: str
+    metric: str
+    labels: Mapping[str, str]
+    rows: Mapping[str, Sequence[FoldScores]]
+    best: str
+
+    def texts(self, row: str) -> tuple[str, str]:
+        """Return the mean of a row and its sample standard deviation over seeds, `-` for a single seed."""
+        summary = summarise(self.rows[row])
+        return f"{summary.mean:.2f}", _spread(summary.std_seeds)
+
+    def figures(self, row: str) -> dict[str, float]:
+        """Return the further figures of a row that all seeds have, such as `effective_rank`: means over seeds."""
+        seeds = [score.figures for score in self.rows.get(row, ())] or [{}]
+        names = [name for name in seeds[0] if all(name in figures for figures in seeds)]
+        return {name: sum(figures[name] for figures in seeds) / len(seeds) for name in names}
+
+
+def score_tables(result: Mapping[str, Any], labels: Mapping[str, str] | None = None) -> list[ScoreTable]:
+    """Return the table of each evaluator in the content of `result.json`, of the rows in `labels`; default: of all."""
+    tables = []
+    for evaluator, scores in result.get("scores", {}).items():
+        first = scores["per_seed"][0]
+        names = {row: label for row, label in (labels or row_labels(first)).items() if row in first}
+        rows = {row: [FoldScores.of(seed[row]) for seed in scores["per_seed"]] for row in names}
+        tables.append(ScoreTable(evaluator, scores["metric"], names, rows, scores["best_reference"]))
+    return tables
+
+
 def score_lines(result: Mapping[str, Any]) -> list[str]:
     """Return the lines of a run's table of scores and a line on the protocol; `result` is read from `result.json`."""
     seeds, steps = len(next(iter(result["scores"].values()))["per_seed"]), result["config"]["steps"]
     when = f"at epoch {result['epochs']}" if steps is None else f"after {steps} steps"
     when = when if result["epochs"] else "without training"
     how = f"{protocol_line(result)}; mean over {seeds} seed{'s' if seeds > 1 else ''} {when}."
-    found = {row for scores in result["scores"].values() for row in scores["per_seed"][0]}
-    return [*table_lines(result, row_labels(found)), f"{how} {PLUS_MINUS}"]
+    return [*table_lines(result), f"{how} {PLUS_MINUS}"]
 
 
-def table_lines(result: Mapping[str, Any], rows: Mapping[str, str]) -> list[str]:
-    """Return the lines of the table of scores: for each evaluator, the `rows` (row -> label), then the gains."""
+def table_lines(result: Mapping[str, Any], labels: Mapping[str, str] | None = None) -> list[str]:
+    """Return the lines of the table of scores: for each evaluator, the rows, then the gains; see `score_tables`."""
     on_folds, lines, metric = "folds" in result, list[str](), None
-    for evaluator, scores in result["scores"].items():
-        if is_by_copies(evaluator):
-            lines += _copy_lines(evaluator, scores, rows)
+    for table in score_tables(result, labels):
+        name, by_copies = table.evaluator, is_by_copies(table.evaluator)
+        if by_copies or table.metric != metric:
+            last = f"{'effective rank':>16}" if by_copies else f"{'± folds':>10}" * on_folds
+            lines.append(f"{'':40}{metric_name(table.metric):>12}{'± seeds':>10}{last}")
+        for row, label in table.labels.items():
+            mean, spread = table.texts(row)
+            std_folds = summarise(table.rows[row]).std_folds if on_folds else None
+            last = "" if std_folds is None else f"{std_folds:10.2f}"
+            last = f"{table.figures(row)['effective_rank']:16.1f}" if by_copies else last
+            lines.append(f"{f'{name}, {label}':40}{mean:>12}{spread:>10}{last}")
+        if by_copies:
+            lines += filter(None, [evaluators.fact(name, "note")])
             continue
-        if scores["metric"] != metric:
-            metric = scores["metric"]
-            head = f"{'':40}{metric_name(metric):>12}{'± seeds':>10}{'± folds' if on_folds else '':>10}"
-            lines.append(head.rstrip())
-        for name, label in rows.items():
-            if (row := scores.get(name)) is None:
-                continue
-            folds = f"{row['std_folds']:10.2f}" if on_folds and row["std_folds"] is not None else ""
-            lines.append(f"{f'{evaluator}, {label}':40}{row['mean']:12.2f}{deviation(row):>10}{folds}")
-        gains = {"untrained": "gain", scores["best_reference"]: "gain_over_best"}
-        for name, key in gains.items() if "trained" in scores else ():
-            label = f"{evaluator}, gain over {rows[name]}"
-            lines.append(f"{label:40}{scores[key]['mean']:+12.2f}{deviation(scores[key]):>10}")
-        further = [score.get("trained", {}).get("figures", {}) for score in scores["per_seed"]]
-        means = {name: sum(each[name] for each in further) / len(further) for name in further[0]}
-        ends = means.pop("mrr_low", None), means.pop("mrr_high", None)
-        over, note = interval_words(means.pop("mrr_units", None))
-        lines += [f"{f'{evaluator}, trained, {name}':40}{mean:12.2f}" for name, mean in [*means.items()][:_FIGURES]]
+        metric, trained = table.metric, table.rows.get("trained", [])
+        for row in dict.fromkeys(("untrained", table.best)) if trained else ():
+            gain = paired_gain(trained, table.rows[row])
+            label = f"{name}, gain over {table.labels[row]}"
+            lines.append(f"{label:40}{gain.mean:+12.2f}{_spread(gain.std_seeds):>10}")
+        means = table.figures("trained")
+        low, high, units = (means.pop(f"mrr_{key}", None) for key in ("low", "high", "units"))
+        lines += [f"{f'{name}, trained, {key}':40}{mean:12.2f}" for key, mean in [*means.items()][:_FIGURES]]
         if len(means) > _FIGURES:
-            lines.append(f"{evaluator}: {len(means) - _FIGURES} more figures are in result.json")
-        if None not in ends:
-            lines.append(f"{f'{evaluator}, trained, 95 % over {over}':40}{ends[0]:12.2f} to {ends[1]:.2f}{note}")
+            lines.append(f"{name}: {len(means) - _FIGURES} more figures are in result.json")
+        if low is not None:
+            over, note = interval_words(units)
+            lines.append(f"{f'{name}, trained, 95 % over {over}':40}{low:12.2f} to {high:.2f}{note}")
     return lines
 
 
-def _copy_lines(evaluator: str, scores: Mapping[str, Any], rows: Mapping[str, str]) -> list[str]:
-    """Return the lines of the table of scores by copies, and what they say about the rows."""
-    lines = [f"{'':40}{metric_name(scores['metric']):>12}{'± seeds':>10}{'effective rank':>16}"]
-    for name, label in rows.items():
-        if (row := scores.get(name)) is not None:
-            figures = f"{row['mean']:12.2f}{deviation(row):>10}{mean_rank(scores, name):16.1f}"
-            lines.append(f"{f'{evaluator}, {label}':40}{figures}")
-    return [*lines, *filter(None, [evaluators.fact(evaluator, "note")])]
+def card(result: Mapping[str, Any], graphs: str, encoder: str) -> str:
+    """Return the text of `card.md`: what was trained on what, how it scores, what it is for and what it is not for.
+
+    Args:
+        result: content of `result.json`.
+        graphs: description of the data set in one line.
+        encoder: description of the encoder in one line.
+
+    Reference: Mitchell et al., "Model Cards for Model Reporting", FAT* 2019 (arXiv 1810.03993).
+    """
+    config, tables = result["config"], []
+    for table in score_tables(result):
+        searched = [figures for figures in map(table.figures, table.rows) if "mrr_low" in figures]
+        tables.append((table, "".join(interval_words(searched[0].get("mrr_units"))) if searched else ""))
+    positives = {"views": "two augmented views of each graph", "group": "two graphs of a group"}
+    loss = [f"{key} {value}" for key, value in config["loss"].items() if key != "name" and value is not None]
+    text = render(
+        "card.md.jinja",
+        result=result,
+        config=config,
+        graphs=graphs,
+        encoder=encoder,
+        tables=tables,
+        metric_name=metric_name,
+        protocol=protocol_line(result),
+        plus_minus=PLUS_MINUS,
+        positives=positives.get(config["positives"], f"the pairs in {config['positives']}"),
+        views=" and ".join(dict.fromkeys(view["name"] for view in config["views"].values())),
+        loss=config["loss"]["name"] + (f" ({', '.join(loss)})" if loss else ""),
+    )
+    return f"{text}\n"
 
 
-def mean_rank(scores: Mapping[str, Any], row: str) -> float:
-    """Return the mean effective rank over seeds of a row scored by copies."""
-    ranks = [each[row]["figures"]["effective_rank"] for each in scores["per_seed"]]
-    return float(sum(ranks) / len(ranks))
-
-
-def deviation(summary: Mapping[str, Any]) -> str:
-    """Return the sample standard deviation over seeds as text, or `-` for a single seed."""
-    return f"{summary['std_seeds']:.2f}" if len(summary["seeds"]) > 1 else "-"
+def render(name: str, **values: Any) -> str:
+    """Return the text of a template of this folder; a page escapes the `values`."""
+    pages = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=name.endswith(".html.jinja"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return pages.get_template(name).render(**values)
 
 
 def protocol_line(result: Mapping[str, Any], split_chooses: str = "C") -> str:
@@ -139,19 +210,18 @@ def protocol_line(result: Mapping[str, Any], split_chooses: str = "C") -> str:
         return "; ".join(parts)
     if result["inner_folds"] is None:
         return f"{result['folds']} stratified folds{rate}, {split_chooses} by the next fold"
-    parts += dict.fromkeys(filter(None, (evaluators.fact(name, "protocol") for name in result["scores"])))
-    has = {"groups", "labels"} if groups else {"labels"}
-    if on_folds := [name for name in result["scores"] if _is_on_folds(name, has)]:
-        chosen = " and ".join(dict.fromkeys(evaluators.fact(name, "chooses") for name in on_folds))
-        parts.append(f"{result['folds']} stratified folds, {chosen} by an inner {result['inner_folds']}-fold grid")
+    has, special, chosen = {"groups", "labels"} if groups else {"labels"}, dict[str, None](), dict[str, None]()
+    for name in result["scores"]:
+        if protocol := evaluators.fact(name, "protocol"):
+            special[protocol] = None
+        elif name not in evaluators or takes(name, "folds"):
+            by_labels = need_of(name, evaluators.fact(name, "rows").split()[0], has) == "labels"
+            chosen |= dict.fromkeys([evaluators.fact(name, "chooses")] if by_labels else [])
+    parts += special
+    if chosen:
+        how = f"{' and '.join(chosen)} by an inner {result['inner_folds']}-fold grid"
+        parts.append(f"{result['folds']} stratified folds, {how}")
     return "; ".join(parts)
-
-
-def _is_on_folds(name: str, has: Collection[str]) -> bool:
-    """Return whether an evaluator scores folds, where data has labels and perhaps groups."""
-    if evaluators.fact(name, "protocol") or (name in evaluators and not takes(name, "folds")):
-        return False
-    return need_of(name, evaluators.fact(name, "rows").split()[0], has) == "labels"
 
 
 def protocol(folds: int, inner_folds: int | None, benchmark: Benchmark | None) -> dict[str, Any]:
@@ -166,23 +236,27 @@ def unit(metric: str) -> str:
     return "%" if metric == "accuracy" else metric_name(metric)
 
 
+def _spread(deviation: float | None) -> str:
+    return "-" if deviation is None else f"{deviation:.2f}"
+
+
 @functools.cache  # every cell of a sweep calls it, and the commit of the loaded code does not change
 def _commit() -> str | None:
     """Return the git commit of this package, plus `-dirty` if tracked files are modified; None outside a checkout."""
     tracked = ("ls-files", "--error-unmatch", Path(__file__).name)
-    found = ""
-    for words in (tracked, ("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")):
-        command = ["git", "-C", str(Path(__file__).parent), *words]
-        try:
-            found = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
-        except (OSError, subprocess.SubprocessError):
-            return None
-    return found
+    describe = ("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+    try:
+        for words in (tracked, describe):
+            command = ["git", "-C", str(Path(__file__).parent), *words]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
 
 
 def _processor() -> str:
-    try:
-        found = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    except OSError:
-        found = None
-    return found[1].strip() if found else platform.processor()
+    text = ""
+    with contextlib.suppress(OSError):
+        text = Path("/proc/cpuinfo").read_text()
+    name = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
+    return name[1].strip() if name else platform.processor()

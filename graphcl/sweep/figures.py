@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from graphcl.report.style import INK, MUTED, TRAINED, UNTRAINED, panels, style
-from graphcl.report.svg import to_svg
+from graphcl.report.style import INK, MUTED, TRAINED, UNTRAINED, panels, style, to_svg
 from graphcl.sweep.lines import lines, numeric_axis
 from graphcl.sweep.table import Labels, Table, merit
 from graphcl.sweep.texts import metric_names

@@ -20,9 +20,8 @@ from graphcl.evaluate import FoldScores, holm, paired_test
 from graphcl.experiment.record import output
 from graphcl.references.rows import row_labels
 from graphcl.report.figures import density
-from graphcl.report.predicted import predicted_section
-from graphcl.report.run_files import EDGES, read_run
-from graphcl.report.run_report import report
+from graphcl.report.run_report import predicted_section, read_run, report
+from graphcl.report.summary import EDGES
 from graphcl.run import main as run
 from tests.commands.files import save_untrained
 from tests.conftest import small_graphs

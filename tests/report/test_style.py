@@ -5,7 +5,7 @@ import itertools
 import matplotlib
 
 from graphcl.report.figures import CLASSES, class_style, curves
-from graphcl.report.svg import inline, to_svg
+from graphcl.report.style import inline, to_svg
 
 
 def test_every_class_has_its_own_colour_and_marker():

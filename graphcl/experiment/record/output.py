@@ -37,8 +37,7 @@ from graphcl.methods import Method
 from graphcl.models.saved import read_saved
 from graphcl.references.rows import compared, row_labels, without_training
 from graphcl.registry import encoders, registering_modules
-from graphcl.report.card import card
-from graphcl.report.summary import environment, protocol, score_lines, unit
+from graphcl.report.summary import card, environment, protocol, score_lines, unit
 from graphcl.system.files import write_text, write_whole
 from graphcl.system.memory import release_freed_memory
 from graphcl.system.signals import Stop

@@ -21,7 +21,7 @@ from graphcl.losses.engine.pairs import off_diagonal
 from graphcl.losses.engine.rows import normalize
 from graphcl.methods import Method
 from graphcl.models.embeddings import Embeddings
-from graphcl.report.run_files import EDGES
+from graphcl.report.summary import EDGES
 from graphcl.training.epoch import graph_ids
 
 GRAPHS = 512
