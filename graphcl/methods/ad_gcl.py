@@ -12,13 +12,13 @@ from graphcl.arguments import Channels, NonNegative
 from graphcl.distributed import ranks
 from graphcl.graphs.segment import connected_pairs
 from graphcl.losses.engine.rows import at_least_float32
-from graphcl.methods.method import LossOfViews, Method, Outcome, require_repulsion, weight_of
+from graphcl.methods.method import LossOfViews, Method, Outcome, weight_of
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.encoder import initialise
 from graphcl.registry import methods
 
 
-@methods.register("ad_gcl", views="identity", pairs="weight", loss="dcl")
+@methods.register("ad_gcl", views="identity", repels="yes", pairs="weight", loss="dcl")
 class ADGCL(Method):
     r"""AD-GCL: contrast a graph with a copy whose edges are weighted by an adversary, trained to increase the loss.
 
@@ -61,7 +61,6 @@ class ADGCL(Method):
         hidden_channels: Channels = 64,
     ) -> None:
         super().__init__(model, loss)
-        require_repulsion(self.loss, "ad_gcl")
         model.require("edge_weight")
         model.node_encoder()
         self.drop_penalty = drop_penalty

@@ -10,12 +10,12 @@ from torch_geometric.data import Batch
 from graphcl.arguments import Count, Fraction
 from graphcl.errors import InputError
 from graphcl.graphs.columns import Vectors, read_vectors, standardised_vectors
-from graphcl.methods.method import LossOfViews, Method, Outcome, require_ids, require_repulsion
+from graphcl.methods.method import LossOfViews, Method, Outcome, require_ids
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
 
-@methods.register("clip", views="identity", pairs="no")
+@methods.register("clip", views="identity", repels="yes", pairs="no")
 class CLIP(Method):
     r"""CLIP: contrast every graph with a vector that describes it, such as the descriptors of a molecule.
 
@@ -66,14 +66,13 @@ class CLIP(Method):
         regression: Fraction = 0.0,
     ) -> None:
         super().__init__(model, loss)
-        require_repulsion(self.loss, "clip")
         if isinstance(vectors, str) and not vectors:
             raise InputError("method `clip` needs `vectors`, an array or a .npy file with a row of numbers per graph.")
         rows = standardised_vectors(read_vectors(vectors))
         if len(rows) != num_graphs:
-            what = vectors if isinstance(vectors, str) else "the array"
-            found = f"{what} has {len(rows)}, the data set {num_graphs}"
-            raise InputError(f"`vectors` must have one row per graph: {found}.")
+            source = vectors if isinstance(vectors, str) else "the array"
+            lengths = f"{source} has {len(rows)}, the data set {num_graphs}"
+            raise InputError(f"`vectors` must have one row per graph: {lengths}.")
         self.register_buffer("vectors", torch.from_numpy(rows).float(), persistent=False)
         self.regression, self.masked, width = regression, bool(np.isnan(rows).any()), rows.shape[1]
         self.projector = nn.Sequential(

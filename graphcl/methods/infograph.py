@@ -8,20 +8,14 @@ from torch_geometric.data import Batch
 
 from graphcl.distributed import ranks
 from graphcl.errors import InputError
-from graphcl.methods.method import LossOfViews, Method, Outcome, require_arguments
+from graphcl.methods.method import LossOfViews, Method, Outcome
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
+_FACTS = {"anchors": "nodes", "queue": "yes", "sets": "negatives=queue symmetric=one-sided"}
 
-@methods.register(
-    "infograph",
-    views="identity",
-    pairs="no",
-    loss="jsd",
-    anchors="nodes",
-    queue="yes",
-    sets="negatives=queue symmetric=one-sided",
-)
+
+@methods.register("infograph", views="identity", pairs="no", loss="jsd", **_FACTS)
 class InfoGraph(Method):
     r"""InfoGraph: contrast node representations with graph embeddings; a node's own graph is its positive.
 
@@ -57,7 +51,6 @@ class InfoGraph(Method):
 
     def __init__(self, model: ContrastiveModel, loss: LossOfViews) -> None:
         super().__init__(model, loss)
-        require_arguments(self.loss, ("queue", "symmetric"), "infograph")
         if self.setting("negatives") == "all":
             raise InputError("`negatives` must not be all with method `infograph`; its negatives are the other graphs.")
         model.node_encoder()
@@ -76,7 +69,7 @@ class InfoGraph(Method):
         # Put this rank's graphs first, so that a graph's index in the batch is also its index in the queue.
         queue = torch.cat([graphs, ranks.others(graphs)]) if ranks.size() > 1 else graphs
         others = {"queue": queue, "ids": view1.batch, "queue_ids": torch.arange(queue.size(0), device=h.device)}
-        own = graphs.index_select(0, view1.batch)
-        value = ranks.part_of_mean(self._one_sided(anchors, own, **others), nodes.size(0))
+        value = self._one_sided(anchors, graphs.index_select(0, view1.batch), **others)
+        value = ranks.part_of_mean(value, nodes.size(0))
         first = number.new_full((view1.num_graphs,), nodes.size(0) - 1).scatter_reduce_(0, view1.batch, number, "amin")
         return Outcome(value, h, anchors.index_select(0, first), graphs)

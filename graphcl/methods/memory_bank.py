@@ -16,7 +16,7 @@ from graphcl.losses.engine.compare import compare
 from graphcl.losses.engine.exponent import linear
 from graphcl.losses.engine.rows import at_least_float32, normalize
 from graphcl.losses.formulas.instance_nce import log_mean_exp
-from graphcl.methods.method import LossOfViews, Method, Outcome, require_arguments, require_ids, weight_of
+from graphcl.methods.method import LossOfViews, Method, Outcome, require_ids, weight_of
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
@@ -72,10 +72,9 @@ class MemoryBank(Method):
         warmup: Annotated[int, interval("[0, inf)")] = 3,
     ) -> None:
         super().__init__(model, loss)
-        require_arguments(self.loss, ("queue", "symmetric"), "memory_bank")
-        named = self.loss if isinstance(self.loss, Loss) and self.loss.name == "instance_nce" else None
-        self._estimates = named is not None and named.setting("log_z") is None
-        if named is not None and self._estimates and named.learns:
+        named = isinstance(self.loss, Loss) and self.loss.name == "instance_nce"
+        self._estimates = named and self.setting("log_z") is None
+        if self._estimates and isinstance(self.setting("temperature"), Tensor):
             rule = "as method `memory_bank` fixes the normaliser, which depends on it"
             raise InputError(f"`temperature` of loss `instance_nce` must be a number, {rule}; or pass `log_z`.")
         self.num_graphs, self.noise, self.momentum, self.warmup = num_graphs, noise, momentum, warmup
@@ -95,8 +94,13 @@ class MemoryBank(Method):
             raise InputError(f"`ids` must be in 0 .. {self.num_graphs - 1}, got {int(ids.min())} to {int(ids.max())}.")
         views = [view1, view2] if self.setting("symmetric", False) else [view1]
         rows = [self.model.rows(view) for view in views]
-        z = [at_least_float32(each) for _, each in rows]  # to match the dtype of the bank
-        entries, drawn, log_z = self.bank[ids], self._draw(generator), self.log_z
+        z = [at_least_float32(projections) for _, projections in rows]  # to match the dtype of the bank
+        entries, log_z = self.bank[ids], self.log_z
+        if self.noise < self.num_graphs:
+            noise = torch.randint(self.num_graphs, (self.noise,), generator=generator, device=entries.device)
+            drawn = ranks.broadcast(noise)
+        else:
+            drawn = torch.arange(self.num_graphs, device=entries.device)
         others: dict[str, Any] = {"queue": self.bank[drawn], "ids": ids, "queue_ids": drawn}
         if self._estimates and log_z is None and self._visits >= self.warmup * self.num_graphs:
             pairs = compare(z[0].detach(), entries, "queue", False, **others)
@@ -105,19 +109,18 @@ class MemoryBank(Method):
         if log_z != self._fixed:  # make the loss once, so that later steps check no settings
             self._one_sided, self._fixed = self.loss_with(negatives="queue", symmetric=False, log_z=log_z), log_z
         others |= weight_of(view1)
-        value = torch.stack([self._one_sided(each, entries, **others) for each in z]).mean()
+        value = torch.stack([self._one_sided(projections, entries, **others) for projections in z]).mean()
         # `after_step` stores these values, so that a skipped step changes nothing.
-        self._new = ids, torch.stack([normalize(each.detach()) for each in z]).mean(dim=0), log_z
+        self._new = ids, torch.stack([normalize(projections.detach()) for projections in z]).mean(dim=0), log_z
         return Outcome(value, rows[0][0], z[0], entries)
 
     def check_pairs(self, listed: bool = False, weights: bool = False, negatives: bool = False) -> None:
         """Raise InputError if the method does not use what pairs hold; a one-sided loss uses no targets of a list."""
         super().check_pairs(listed, weights, negatives)
         if listed and not self.setting("symmetric", False):
-            raise InputError(
-                "`loss.symmetric` false encodes the queries only with method `memory_bank`, so the targets of the "
-                "pairs would have no effect; set it to true, or use two_views."
-            )
+            rule = "`loss.symmetric` false encodes the queries only with method `memory_bank`"
+            advice = "so the targets of the pairs would have no effect; set it to true, or use two_views"
+            raise InputError(f"{rule}, {advice}.")
 
     def after_step(self) -> None:
         """Move the bank entries of the last batch's graphs towards the projections of these graphs."""
@@ -134,9 +137,3 @@ class MemoryBank(Method):
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Restore `state`, a result of `get_extra_state`."""
         self.log_z, self._visits = state["log_z"], state["visits"]
-
-    def _draw(self, generator: torch.Generator | None) -> Tensor:
-        device = self.bank.device
-        if self.noise >= self.num_graphs:
-            return torch.arange(self.num_graphs, device=device)
-        return ranks.broadcast(torch.randint(self.num_graphs, (self.noise,), generator=generator, device=device))

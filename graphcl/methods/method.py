@@ -47,8 +47,8 @@ class Outcome:
 
     def __post_init__(self) -> None:
         if not isinstance(self.loss, Tensor) or self.loss.numel() != 1:
-            found = f"shape {list(self.loss.shape)}; use .mean()" if isinstance(self.loss, Tensor) else repr(self.loss)
-            raise InputError(f"the loss must be a scalar tensor, got {found}.")
+            got = f"shape {list(self.loss.shape)}; use .mean()" if isinstance(self.loss, Tensor) else repr(self.loss)
+            raise InputError(f"the loss must be a scalar tensor, got {got}.")
 
 
 class Method(nn.Module, ABC):
@@ -58,10 +58,12 @@ class Method(nn.Module, ABC):
     ranks is the loss of the global batch. Each rank draws its own views. A method that only calls a registered loss
     needs no code for several ranks. A method that keeps state from the batch must gather that state.
 
-    The fact `pairs` of its registration lists what the method uses of pairs of graphs, and the rest is refused before
-    training: `weight`, the weights of pairs (see `weight_of`); `negatives`, known and mined negatives, the graphs of
-    the second view beyond those of the first; `towers`, separate encoders of both views. "no" refuses all pairs. A
-    subclass has the fact of its base unless it is registered with its own.
+    Facts of its registration say what fits a method, and the rest is refused before training. A subclass has the facts
+    of its base unless it is registered with its own.
+
+    - `repels="yes"`: it needs a loss that pushes graphs apart; `queue="yes"`: it passes further negatives to the loss.
+    - `pairs` lists what it uses of pairs of graphs: `weight`, the weights of pairs (see `weight_of`); `negatives`, the
+      graphs of the second view beyond those of the first; `towers`, separate encoders of both views; "no" refuses all.
 
     Args:
         model: encoder and projector to train.
@@ -74,7 +76,8 @@ class Method(nn.Module, ABC):
         divides_nodes: whether all ranks receive the same views of a graph instead, and `forward` divides its nodes.
 
     Raises:
-        InputError: the model has separate towers, which the method does not train.
+        InputError: the loss does not fit, or the model has separate towers, which the method does not train.
+        InputTypeError: `loss` is neither a loss nor a function.
     """
 
     in_pieces: ClassVar[bool] = False
@@ -83,7 +86,19 @@ class Method(nn.Module, ABC):
 
     def __init__(self, model: ContrastiveModel, loss: LossOfViews) -> None:
         super().__init__()
-        self.model, self.loss = model, _as_loss(loss)
+        if isinstance(loss, str):
+            loss = Loss(loss)
+        elif not callable(loss) or isinstance(loss, type):
+            rule = "must be a Loss, its name, or a function of two tensors of projections"
+            raise InputTypeError(f"`loss` {rule}, got {loss!r}.")
+        registered = [name for name in losses if losses[name] is loss]
+        self.model, self.loss = model, Loss(registered[0]) if registered else loss
+        if self.setting("reduction", "mean") != "mean":
+            raise InputError(f"`reduction` must be 'mean' for training, got {self.setting('reduction')!r}.")
+        if self._fact("repels") == "yes":
+            require_repulsion(self.loss, self._name)
+        if self._fact("queue") == "yes":
+            require_arguments(self.loss, ("queue", "symmetric"), self._name)
         if model.role("target") is not model and "towers" not in self._fact("pairs").split():
             raise InputError(
                 f"method `{self._name}` trains one encoder only, but the model has `towers` separate; use two_views, "
@@ -123,14 +138,23 @@ class Method(nn.Module, ABC):
         used = self._fact("pairs").split()
         if "no" in used:
             raise InputError(f"method `{self._name}` encodes one view only, so it takes no pairs; use two_views.")
-        for fact, argument, held, words in (
-            ("weight", "weight", weights, "weights (the column `weight`)"),
-            ("negatives", "queue", negatives, "negatives (a column `negative`, a `label` 0, or `hard_negatives`)"),
-        ):
-            who = f"method `{self._name}`" if fact not in used else f"loss `{getattr(self.loss, 'name', 'given')}`"
-            if held and (fact not in used or not _takes(self.loss, argument)):
-                other = "two_views" if fact not in used else "infonce"
+        parts = {
+            "weight": (weights, "weight", "weights (the column `weight`)"),
+            "negatives": (negatives, "queue", "negatives (a column `negative`, a `label` 0, or `hard_negatives`)"),
+        }
+        for fact, (held, argument, words) in parts.items():
+            who, other = f"method `{self._name}`", "two_views"
+            if fact in used:
+                who, other = f"loss `{getattr(self.loss, 'name', 'given')}`", "infonce"
+            if held and (fact not in used or not self._passes(argument)):
                 raise InputError(f"the pairs have {words}, which {who} does not use; leave them out or use {other}.")
+
+    def _passes(self, argument: str) -> bool:
+        """Return whether the loss, registered or a function, takes `argument`."""
+        if isinstance(self.loss, Loss):
+            return self.loss.accepts(argument)
+        parameters = inspect.signature(self.loss).parameters
+        return argument in parameters or any(p.kind == p.VAR_KEYWORD for p in parameters.values())
 
     def _fact(self, key: str) -> str:
         """Return a fact that the class, or the first of its bases with such a fact, is registered with; else ""."""
@@ -197,20 +221,15 @@ def weight_of(view: Batch) -> dict[str, Tensor]:
     return {} if weight is None else {"weight": weight}
 
 
-def _takes(loss: LossOfViews, argument: str) -> bool:
-    if isinstance(loss, Loss):
-        return loss.accepts(argument)
-    parameters: Any = inspect.signature(loss).parameters if callable(loss) else {}
-    return argument in parameters or any(each.kind == each.VAR_KEYWORD for each in parameters.values())
-
-
 def require_arguments(loss: LossOfViews, arguments: tuple[str, ...], method: str) -> None:
     """Raise InputError if `loss` is a registered loss that lacks one of the arguments `arguments`."""
-    if isinstance(loss, Loss) and (missing := [each for each in arguments if not loss.accepts(each)]):
-        raise InputError(
-            f"method `{method}` passes {' and '.join(f'`{each}`' for each in missing)} to the loss, which "
-            f"`{loss.name}` does not take; try infonce, adnce or another loss that does."
-        )
+    if isinstance(loss, Loss):
+        missing = " and ".join(f"`{argument}`" for argument in arguments if not loss.accepts(argument))
+        advice = "try infonce, adnce or another loss that does"
+        if missing:
+            raise InputError(
+                f"method `{method}` passes {missing} to the loss, which `{loss.name}` does not take; {advice}."
+            )
 
 
 def require_ids(ids: Tensor | None, method: str) -> Tensor:
@@ -218,19 +237,3 @@ def require_ids(ids: Tensor | None, method: str) -> Tensor:
     if ids is None:
         raise InputError(f"method `{method}` needs the indices of a batch's graphs; use ResidentLoader or make_loader.")
     return ids
-
-
-def _as_loss(loss: LossOfViews) -> Callable[..., Tensor]:
-    """Return `loss`, converted to a `Loss` if it is a name or a registered function; raise InputError if invalid."""
-    if isinstance(loss, str):
-        return Loss(loss)
-    if not callable(loss) or isinstance(loss, type):
-        raise InputTypeError(
-            f"`loss` must be a Loss, its name, or a function of two tensors of projections, got {loss!r}."
-        )
-    name = next((each for each in losses if losses[each] is loss), None)
-    if name is not None:
-        loss = Loss(name)
-    if isinstance(loss, Loss) and loss.setting("reduction", "mean") != "mean":
-        raise InputError(f"`reduction` must be 'mean' for training, got {loss.setting('reduction')!r}.")
-    return loss

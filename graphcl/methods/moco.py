@@ -11,15 +11,7 @@ from torch_geometric.data import Batch
 from graphcl.arguments import Fraction, interval
 from graphcl.distributed import ranks
 from graphcl.losses.engine.rows import normalize
-from graphcl.methods.method import (
-    LossOfViews,
-    Method,
-    Outcome,
-    ema_update,
-    momentum_copy,
-    require_arguments,
-    weight_of,
-)
+from graphcl.methods.method import LossOfViews, Method, Outcome, ema_update, momentum_copy, weight_of
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
@@ -65,7 +57,6 @@ class MoCo(Method):
         self, model: ContrastiveModel, loss: LossOfViews, *, momentum: Fraction = 0.999, queue_size: Size = 4096
     ) -> None:
         super().__init__(model, loss)
-        require_arguments(self.loss, ("queue", "symmetric"), "moco")
         self._one_sided = self.loss_with(symmetric=False)
         self.momentum = momentum
         self.momentum_model = momentum_copy(model)

@@ -9,12 +9,12 @@ from torch_geometric.data import Batch
 
 from graphcl.arguments import NonNegative
 from graphcl.distributed import ranks
-from graphcl.methods.method import LossOfViews, Method, Outcome, require_repulsion, weight_of
+from graphcl.methods.method import LossOfViews, Method, Outcome, weight_of
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
 
-@methods.register("simgrace", views="identity", pairs="weight")
+@methods.register("simgrace", views="identity", repels="yes", pairs="weight")
 class SimGRACE(Method):
     r"""SimGRACE: contrast a graph with itself, encoded by a perturbed encoder, without data augmentation.
 
@@ -46,7 +46,6 @@ class SimGRACE(Method):
 
     def __init__(self, model: ContrastiveModel, loss: LossOfViews, *, eta: NonNegative = 1.0) -> None:
         super().__init__(model, loss)
-        require_repulsion(self.loss, "simgrace")
         self.eta = eta
 
     def forward(
@@ -62,13 +61,13 @@ class SimGRACE(Method):
     @torch.no_grad()
     def perturbed(self, generator: torch.Generator | None = None) -> dict[str, Tensor]:
         """Return, by name in the model, perturbed parameters of the encoder and copies of its buffers."""
-        found = {f"encoder.{name}": each.clone() for name, each in self.model.encoder.named_buffers()}
-        weights = {f"encoder.{name}": each for name, each in self.model.encoder.named_parameters()}
-        sizes = [each.numel() for each in weights.values()]
+        state = {f"encoder.{name}": buffer.clone() for name, buffer in self.model.encoder.named_buffers()}
+        weights = {f"encoder.{name}": weight for name, weight in self.model.encoder.named_parameters()}
+        sizes = [weight.numel() for weight in weights.values()]
         some = next(iter(weights.values()))
         noise = torch.randn(sum(sizes), generator=generator, dtype=some.dtype, device=some.device)
-        for (name, each), eps in zip(weights.items(), ranks.broadcast(noise).split(sizes), strict=True):
+        for (name, weight), eps in zip(weights.items(), ranks.broadcast(noise).split(sizes), strict=True):
             # The standard deviation of a single number is NaN, so such a tensor is not perturbed.
-            size = self.eta * each.std() if each.numel() > 1 else 0.0
-            found[name] = each + size * eps.view_as(each)
-        return found
+            size = self.eta * weight.std() if weight.numel() > 1 else 0.0
+            state[name] = weight + size * eps.view_as(weight)
+        return state

@@ -10,12 +10,12 @@ from torch_geometric.data import Batch
 
 from graphcl.errors import InputError
 from graphcl.losses import Loss
-from graphcl.methods.method import LossOfViews, Method, Outcome, require_ids, require_repulsion, weight_of
+from graphcl.methods.method import LossOfViews, Method, Outcome, require_ids, weight_of
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
 
-@methods.register("two_views", pairs="weight negatives towers")
+@methods.register("two_views", repels="yes", pairs="weight negatives towers")
 class TwoViews(Method):
     """The method of SimCLR and GraphCL: contrast two views of every graph, encoded by one encoder and projector.
 
@@ -39,13 +39,10 @@ class TwoViews(Method):
         self, model: ContrastiveModel, loss: LossOfViews, *, labels: Literal[False, True, "ids"] = False
     ) -> None:
         super().__init__(model, loss)
-        require_repulsion(self.loss, "two_views")
         if isinstance(self.loss, Loss) and self.loss.accepts("labels") != bool(labels):
-            raise InputError(
-                f"`labels` is true, but loss `{self.loss.name}` takes no labels."
-                if labels
-                else f"loss `{self.loss.name}` trains on labels; to allow this, pass `labels=True`."
-            )
+            if labels:
+                raise InputError(f"`labels` is true, but loss `{self.loss.name}` takes no labels.")
+            raise InputError(f"loss `{self.loss.name}` trains on labels; to allow this, pass `labels=True`.")
         self._labels = labels
 
     def forward(

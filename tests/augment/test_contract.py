@@ -42,7 +42,7 @@ from graphcl.augment import (
 )
 from graphcl.augment.transform import alike
 from graphcl.errors import InputError, InputTypeError
-from graphcl.methods.pool import LearnedPool
+from graphcl.methods.joao import LearnedPool
 from graphcl.registry import augmentations
 from tests.conftest import assert_entries
 from tests.strategies import (

@@ -14,7 +14,7 @@ from graphcl.errors import InputError
 from graphcl.graphs.batching import split
 from graphcl.losses import Loss, infonce
 from graphcl.methods import JOAO, JOAOv2
-from graphcl.methods.pool import Distribution, names
+from graphcl.methods.joao import Distribution, names
 from tests.methods.small import Summed, graphs, make_model, pick, reload, same_weights, seeded, step, trainable
 from tests.strategies import Mark, assert_law, assert_same_batch, assert_true_batch
 
@@ -30,7 +30,7 @@ def build(first=None, second=None, loss="infonce", kind=JOAO, encoder=None, **op
 
 
 def views_of(method, ids=IDS, seed=0):
-    return two_views(pick(graphs(dtype=torch.float64), ids), *method.augmentations(*method._given), seeded(seed))
+    return two_views(pick(graphs(dtype=torch.float64), ids), *method.augmentations(*method._views), seeded(seed))
 
 
 # -- what was drawn and what it cost -----------------------------------------------------------------------------------

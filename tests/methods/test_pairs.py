@@ -9,7 +9,7 @@ from graphcl.augment import Identity, NodeDrop, OneOf, two_views
 from graphcl.datasets.pair_file import make_relation
 from graphcl.experiment.build import make_model
 from graphcl.methods import MoCo, TwoViews
-from graphcl.methods.pool import Distribution
+from graphcl.methods.joao import Distribution
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.towers import Tower, TwoTowers
 from graphcl.registry import methods
