@@ -20,10 +20,10 @@ import torch
 from study import add_line, curve, figure, finished_lines, markdown, options, plus_minus, write_svg, write_tables
 
 from graphcl import ResidentLoader, embed, load_dataset, load_encoder, write_on_disk
-from graphcl.commands.transfer import untrained_encoder
 from graphcl.evaluate import ogb
 from graphcl.experiment.finetune import finetune, with_outputs
 from graphcl.experiment.parts import with_label_rate
+from graphcl.experiment.transfer import untrained_encoder
 from graphcl.run import run
 
 TRAIN = "moses/dataset/data/train.csv.gz"

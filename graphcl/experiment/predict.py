@@ -21,16 +21,13 @@ from graphcl.evaluate.metrics import task_names
 from graphcl.evaluate.scores import NUMBERS
 from graphcl.experiment.build import pick_device
 from graphcl.experiment.encoder_input import contrasts_nodes, load_for
+from graphcl.experiment.record.seed_files import EMBEDDINGS, OUTPUTS, with_target
 from graphcl.loaders.loader import make_loader
 from graphcl.models.contrastive import model_of
 from graphcl.models.saved import read_encoder, read_saved
 from graphcl.system.arrays import read_arrays
 from graphcl.system.files import read_json
 from graphcl.training.loop import embed
-
-OUTPUTS = "outputs.npz"
-"""File of the output layer of a fine-tuned model: `weight [seeds, outputs, H]`, `bias [seeds, outputs]` and `seeds`."""
-PARTS = ("train", "valid", "test")
 
 
 @dataclass(frozen=True)
@@ -103,7 +100,7 @@ def predictions(
     encoder, description = read_encoder(folder, None if only else seed)
     if contrasts_nodes(description.settings):
         raise InputError(f"{folder} holds an encoder of nodes, and predictions are for whole graphs.")
-    file = folder / (OUTPUTS if name == "finetune" else "embeddings.npz")
+    file = folder / (OUTPUTS if name == "finetune" else EMBEDDINGS)
     if not file.exists():
         raise InputError(f"{folder} has no {file.name}, so it is incomplete or of an earlier version; run it again.")
     arrays = read_arrays(file)
@@ -136,50 +133,6 @@ def _damaged(folder: Path) -> Iterator[None]:
         raise
     except Exception as error:
         raise InputError(f"{folder} is damaged, its files do not fit together: {reason(error)}.") from None
-
-
-def with_target(
-    columns: Mapping[str, np.ndarray], task: str, outputs: np.ndarray, classes: np.ndarray, names: np.ndarray | None,
-    certain: bool = False, measured: np.ndarray | None = None,
-) -> dict[str, np.ndarray]:  # fmt: skip
-    """Return `columns` and those of a target: `TASK`, numbers or classes, and `TASK_p_CLASS` unless they are `certain`.
-
-    With the values `measured`, these are `TASK`, and the predicted ones `TASK_predicted`. The target gets `_` at its
-    end if one of these names is taken, or is `id`, `seed` or `eval`.
-
-    Args:
-        columns: columns so far.
-        task: name of the target.
-        outputs: numbers `[n]`, or a probability for each class `[n, C]`.
-        classes: numbers of the classes `[C]`; empty for numbers.
-        names: class values that the numbers 0, 1, ... stand for; None: the numbers themselves.
-        certain: whether outputs are no probabilities.
-        measured: values of the target `[n]`.
-    """
-    values = classes if names is None else names[classes] if len(classes) else classes
-    shown = [] if certain else [1] if len(values) == 2 else range(len(values))
-    predicted = values[outputs.argmax(1)] if len(classes) else outputs
-    while True:
-        new = {task: predicted} if measured is None else {task: measured, f"{task}_predicted": predicted}
-        new |= {f"{task}_p_{values[i]}": outputs[:, i] for i in shown}
-        if not new.keys() & {*columns, "id", "seed", "eval"}:
-            return {**columns, **new}
-        task += "_"
-
-
-def label_arrays(dataset: GraphDataset) -> dict[str, np.ndarray]:
-    """Return what `predictions` needs of the labels of a run, for its `embeddings.npz`.
-
-    `classes` are the class values that `y` holds indices into. Of a split, `part [n]` is 0, 1 or 2 for a graph in the
-    training, validation or test part, else -1, and `tasks` are the names of the targets.
-    """
-    if (benchmark := dataset.benchmark) is None:
-        return {} if dataset.classes is None else {"classes": np.array(dataset.classes.tolist())}
-    part = np.full(len(dataset), -1, np.int8)
-    for number, name in enumerate(PARTS):
-        part[np.asarray(benchmark.split[name])] = number
-    found = {"part": part, "tasks": np.array(task_names(benchmark.num_tasks, benchmark.tasks))}
-    return {**found, "classes": np.array(benchmark.classes)} if benchmark.classes else found
 
 
 def _result(folder: Path) -> Mapping[str, Any]:

@@ -17,6 +17,7 @@ from graphcl.errors import InputError
 from graphcl.evaluate.folds import unit_rows
 from graphcl.evaluate.heads import fit_head, most_chosen
 from graphcl.experiment import predict as module
+from graphcl.experiment.record.seed_files import label_arrays
 from tests.commands.files import save_untrained
 from tests.conftest import small_graphs
 from tests.evaluate.data import blobs
@@ -30,7 +31,7 @@ def write_run(folder, source, scores, seeds=(3, 4), **arrays):
     dataset, models = save_untrained(folder / "encoder.pt", source, seeds, **arrays.pop("settings", {}))
     h = np.random.default_rng(0).normal(size=(len(seeds), len(dataset), models[seeds[0]].width)).astype(np.float32)
     y = dataset.y.numpy()
-    np.savez(folder / "embeddings.npz", h=h, y=y, seeds=list(seeds), **module.label_arrays(dataset) | arrays)
+    np.savez(folder / "embeddings.npz", h=h, y=y, seeds=list(seeds), **label_arrays(dataset) | arrays)
     per_seed = lambda metric, chosen: [  # noqa: E731
         {"trained": {"seed": seed, "accuracy": [90.0], "chosen": chosen, "inner": [90.0], "folds": len(chosen),
                      "inner_folds": 2, "metric": metric}}

@@ -9,7 +9,7 @@ import pytest
 import torch
 import yaml
 
-from graphcl.commands.transfer import main, untrained_encoder
+from graphcl.commands.transfer import main
 from graphcl.config import make_config
 from graphcl.datasets import load_dataset
 from graphcl.errors import InputError
@@ -19,6 +19,7 @@ from graphcl.experiment.finetune import finetune, with_outputs
 from graphcl.experiment.parts import fold_splits, with_label_rate
 from graphcl.experiment.predict import predict, predictions
 from graphcl.experiment.scoring import score
+from graphcl.experiment.transfer import untrained_encoder
 from graphcl.loaders.loader import make_loader
 from graphcl.models.saved import load_encoder, read_saved, save_encoder
 from graphcl.training.loop import embed
@@ -82,7 +83,7 @@ def test_fine_tuning(place, bbbp, tmp_path, capsys, monkeypatch):
         starts.append((seed, {key: value.clone() for key, value in model.state_dict().items()}, options))
         return finetune(model, dataset, seed, callbacks=callbacks, on_predicted=on_predicted, **options)
 
-    monkeypatch.setattr("graphcl.experiment.finetune.finetune", watched)
+    monkeypatch.setattr("graphcl.experiment.transfer.finetune", watched)
     out = tmp_path / "out"
     words = [*bbbp, *FINETUNE, "--dropout", "0.1", "--seeds", "0", "1", "--out", str(out)]
     assert main([str(place / "one.pt"), *words]) == 0

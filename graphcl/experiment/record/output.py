@@ -25,9 +25,9 @@ from graphcl.experiment.context import Context, OnFold, Scores
 from graphcl.experiment.copies import describe_copies, sampled
 from graphcl.experiment.fingerprint import data_fingerprint
 from graphcl.experiment.parts import run_parts, split_column
-from graphcl.experiment.record.predictions import write_predictions
 from graphcl.experiment.record.progress import TrainingBar, fold_bar
 from graphcl.experiment.record.run_folder import RunFolder
+from graphcl.experiment.record.seed_files import write_predictions
 from graphcl.experiment.record.snapshot import report_arrays
 from graphcl.experiment.record.tracking import Tracker, tracking
 from graphcl.experiment.scoring import is_scored, offered

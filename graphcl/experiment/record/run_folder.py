@@ -18,8 +18,8 @@ from graphcl.config.nested import differences
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.errors import InputError, reason
 from graphcl.evaluate import FoldScores
-from graphcl.experiment.predict import label_arrays
 from graphcl.experiment.record.epoch_log import FILE, EpochLog
+from graphcl.experiment.record.seed_files import label_arrays
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.embeddings import Embeddings, arrays_of
 from graphcl.models.saved import EncoderDescription, Weights, read_encoder, read_saved, save_encoder

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graphcl.evaluate.metrics import task_mean
-from graphcl.experiment.record.predictions import write_predictions
+from graphcl.experiment.record.seed_files import write_predictions
 from graphcl.run import run
 
 pd = pytest.importorskip("pandas")
