@@ -57,21 +57,21 @@ class Folds:
             grid, values = [0.0], self._of_majority
         # The solvers release the GIL, so threads suffice. With several BLAS threads per worker it is 1.4 times slower.
         with threadpool_limits(1, "blas"), ThreadPoolExecutor(self.workers) as pool:
-            found = []
-            for scored in pool.map(values, self.inner, [grid] * len(self.inner)):
-                found.append([np.mean(each) for each in scored])
+            of_folds = []
+            for candidates in pool.map(values, self.inner, [grid] * len(self.inner)):
+                of_folds.append([np.mean(rows) for rows in candidates])
                 if self.on_fold is not None:
-                    self.on_fold(len(found), len(self.inner))
-            scores = np.reshape(found, (len(self.outer), self.inner_folds, -1))
+                    self.on_fold(len(of_folds), len(self.inner))
+            scores = np.reshape(of_folds, (len(self.outer), self.inner_folds, -1))
             # Copy, so that the mean sums in the same order as GridSearchCV and ties are resolved equally.
             means = scores.swapaxes(1, 2).copy().mean(2)
             chosen = tuple(grid[i] for i in means.argmax(1))
-            inner = tuple(100 * float(each) for each in means.max(1))
-            tested = [only for (only,) in pool.map(values, self.outer, [[each] for each in chosen])]
-        for (_, held), each in zip(self.outer, tested, strict=True):
+            inner = tuple(100 * float(mean) for mean in means.max(1))
+            tested = [rows for (rows,) in pool.map(values, self.outer, [[candidate] for candidate in chosen])]
+        for (_, held), rows in zip(self.outer, tested, strict=True):
             if self.on_test is not None:
-                self.on_test(held, np.asarray(each))
-        accuracy = tuple(100 * float(np.mean(each)) for each in tested)
+                self.on_test(held, np.asarray(rows))
+        accuracy = tuple(100 * float(np.mean(rows)) for rows in tested)
         return FoldScores(self.seed, accuracy, chosen, inner, len(self.outer), self.inner_folds)
 
     def _of_majority(self, part: Part, _: object) -> list[np.ndarray]:
@@ -83,22 +83,25 @@ def make_folds(
     h: Tensor | np.ndarray,
     y: Tensor | np.ndarray,
     seed: int,
-    folds: int | list[Any],
+    folds: int,
     inner_folds: int,
     workers: int | None,
     on_fold: OnFold | None = None,
     on_test: OnTest | None = None,
+    cv: Splits | None = None,
 ) -> Folds:
     """Check the data of an evaluator, see `graphcl.evaluate.svm`, and return its outer and inner folds.
 
-    `folds` is the number of outer folds, or the result of `own_folds`. An evaluator that accepts sparse matrices of
-    SciPy passes `embedding(h, sparse=True)`.
+    An evaluator that accepts sparse matrices of SciPy passes `embedding(h, sparse=True)`.
     """
     from sklearn.model_selection import StratifiedKFold
 
     h = h if hasattr(h, "tocsr") else embedding(h)
     classes, labels = class_indices(y, h.shape[0])
-    outer, inner_folds = _outer_parts(classes, labels, seed, folds, inner_folds)
+    if cv is None:
+        outer, inner_folds = _outer_parts(classes, labels, seed, folds, inner_folds)
+    else:
+        outer, inner_folds = _own_parts(cv, classes, labels, inner_folds)
     inner_split = StratifiedKFold(inner_folds, shuffle=True, random_state=seed)
     inner = [(train[fit], train[held]) for train, _ in outer for fit, held in inner_split.split(train, labels[train])]
     return Folds(h, labels, outer, inner, inner_folds, seed, worker_count(workers), on_fold, on_test)
@@ -181,23 +184,22 @@ def embedding(h: Tensor | np.ndarray, sparse: bool = False) -> Any:
 
     With `sparse`, a sparse matrix of SciPy is returned as a `csr_array`.
     """
-    found: Any
+    rows: Any
     if hasattr(h, "tocsr"):
         if not sparse:
             raise InputTypeError("`h` must be dense, got a sparse matrix; use knn, retrieval, or svm without `scale`.")
         from scipy.sparse import csr_array
 
-        found = csr_array(h, dtype=np.float64)
-        row, values = found.tocoo().row, found.data
+        rows = csr_array(h, dtype=np.float64)
     else:
-        found = values = np.ascontiguousarray(as_array("h", h), dtype=np.float64)
-        row = np.arange(len(found))
-    if found.ndim != 2 or found.shape[1] == 0:
-        raise InputError(f"`h` must be [graphs, features], got shape {list(found.shape)}.")
-    wrong = ~(np.abs(values) < 1e150)  # squares of larger numbers overflow
-    if bad := len(np.unique(row[wrong.any(1) if wrong.ndim == 2 else wrong])):
-        raise InputError(f"`h` must be finite and below 1e150, got {bad} of {found.shape[0]} rows that are not.")
-    return found
+        rows = np.ascontiguousarray(as_array("h", h), dtype=np.float64)
+    if rows.ndim != 2 or rows.shape[1] == 0:
+        raise InputError(f"`h` must be [graphs, features], got shape {list(rows.shape)}.")
+    largest = np.asarray(abs(rows).max(axis=1) if isinstance(rows, np.ndarray) else abs(rows).max(axis=1).toarray())
+    bad = int((~(largest < 1e150)).sum())  # squares of larger numbers overflow
+    if bad:
+        raise InputError(f"`h` must be finite and below 1e150, got {bad} of {rows.shape[0]} rows that are not.")
+    return rows
 
 
 def is_constant(h: Any) -> bool:
@@ -238,11 +240,9 @@ def class_indices(y: Tensor | np.ndarray, n: int | None = None) -> tuple[np.ndar
 
 
 def _outer_parts(
-    classes: np.ndarray, labels: np.ndarray, seed: int, folds: int | list[Any], inner_folds: int
+    classes: np.ndarray, labels: np.ndarray, seed: int, folds: int, inner_folds: int
 ) -> tuple[list[Part], int]:
     """Return the outer folds and the number of inner folds; the smallest class limits both numbers."""
-    if isinstance(folds, list):
-        return _own_parts(folds, classes, labels, inner_folds)
     sizes = np.bincount(labels)
     size, label = int(sizes.min()), classes[sizes.argmin()]
     outer = outer_folds(labels, seed, folds)
@@ -255,18 +255,12 @@ def _outer_parts(
     return outer, inner
 
 
-def own_folds(folds: int, cv: Splits | None) -> int | list[Any]:
-    """Return the list of the outer folds `cv`, for `make_folds`; `folds` if `cv` is None."""
-    if cv is None:
-        return folds
-    if not hasattr(cv, "__iter__") or not (listed := list(cv)):
-        raise InputError(f"`cv` must hold one or more pairs of training rows and test rows, got {shown(cv)}.")
-    return listed
-
-
-def _own_parts(cv: list[Any], classes: np.ndarray, labels: np.ndarray, inner_folds: int) -> tuple[list[Part], int]:
+def _own_parts(cv: Splits, classes: np.ndarray, labels: np.ndarray, inner_folds: int) -> tuple[list[Part], int]:
     """Return the outer folds `cv`, checked, and the number of inner folds, which the smallest class limits."""
-    outer = [_own_part(number, split, len(labels)) for number, split in enumerate(cv)]
+    splits = list(cv) if hasattr(cv, "__iter__") else []
+    if not splits:
+        raise InputError(f"`cv` must hold one or more pairs of training rows and test rows, got {shown(cv)}.")
+    outer = [_own_part(number, split, len(labels)) for number, split in enumerate(splits)]
     counts = np.array([np.bincount(labels[train], minlength=len(classes)) for train, _ in outer])
     number, column = np.unravel_index(counts.argmin(), counts.shape)
     least = int(counts.min())

@@ -58,8 +58,8 @@ def fit_head(name: str, h: np.ndarray, y: np.ndarray, chosen: float, metric: str
     """
     from sklearn.dummy import DummyClassifier, DummyRegressor
 
-    known, numbers = ~np.isnan(y), metric in NUMBERS
-    rows, labels = (h[known], y[known]) if known.any() else (h[:1], np.zeros(1))
+    labelled, numbers = ~np.isnan(y), metric in NUMBERS
+    rows, labels = (h[labelled], y[labelled]) if labelled.any() else (h[:1], np.zeros(1))
     labels = labels if numbers else labels.astype(int)
     constant = len(np.unique(labels)) < 2 or is_constant(h)
     change: Callable[[np.ndarray], np.ndarray] = lambda z: z  # noqa: E731

@@ -47,7 +47,7 @@ def task_scores(name: str, truth: np.ndarray, predicted: np.ndarray) -> list[flo
     """Return the metric of each task, NaN where it is undefined; for the arguments, see `task_mean`."""
     from sklearn import metrics
 
-    known_metrics: dict[str, Metric] = {
+    functions: dict[str, Metric] = {
         "rocauc": metrics.roc_auc_score,
         "ap": metrics.average_precision_score,
         "acc": metrics.accuracy_score,
@@ -57,9 +57,9 @@ def task_scores(name: str, truth: np.ndarray, predicted: np.ndarray) -> list[flo
     }
     scores, needs_two = [], name in ("rocauc", "ap", "r2")
     for labels, outputs in zip(truth.T, predicted.T, strict=True):
-        known = ~np.isnan(labels)
-        defined = len(np.unique(labels[known])) > needs_two
-        value = float(known_metrics[name](labels[known], outputs[known])) if defined else np.nan
+        labelled = ~np.isnan(labels)
+        defined = len(np.unique(labels[labelled])) > needs_two
+        value = float(functions[name](labels[labelled], outputs[labelled])) if defined else np.nan
         scores.append(value * (1 if name in NUMBERS else 100))
     return scores
 
@@ -71,15 +71,16 @@ def further_figures(name: str, truth: np.ndarray, predicted: np.ndarray, tasks: 
         >>> further_figures("rmse", np.array([[1.0], [2.0]]), np.array([[1.0], [3.0]]))
         {'MAE': 0.5, 'R2': -1.0}
     """
-    found = dict[str, float]()
-    for other in ("rmse", "mae", "r2") if name in NUMBERS else ():
-        with suppress(InputError):
-            found |= {METRICS[other]: task_mean(other, truth, predicted)} if other != name else {}
+    figures = dict[str, float]()
+    for other in ("rmse", "mae", "r2"):
+        if name in NUMBERS and other != name:
+            with suppress(InputError):
+                figures[METRICS[other]] = task_mean(other, truth, predicted)
     if truth.shape[1] > 1:
         scores = zip(task_names(truth.shape[1], tasks), task_scores(name, truth, predicted), strict=True)
         label = METRICS[name].removesuffix(" %")
-        found |= {f"{label} of {task}": score for task, score in scores if not np.isnan(score)}
-    return found
+        figures |= {f"{label} of {task}": score for task, score in scores if not np.isnan(score)}
+    return figures
 
 
 def task_names(count: int, tasks: Sequence[str] = ()) -> list[str]:

@@ -75,14 +75,14 @@ class FoldScores:
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> FoldScores:
         """Return the `FoldScores` with the fields in `kept`, for example a dict read from JSON."""
-        known = {each.name: kept[each.name] for each in fields(cls) if each.name in kept}
-        return cls(**known | {key: tuple(kept[key]) for key in ("accuracy", "chosen", "inner")})
+        values = {field.name: kept[field.name] for field in fields(cls) if field.name in kept}
+        return cls(**values | {key: tuple(kept[key]) for key in ("accuracy", "chosen", "inner")})
 
     @classmethod
     def joined(cls, parts: Sequence[FoldScores]) -> FoldScores:
         """Return one `FoldScores` with the outer folds of all `parts`, which have the same seed."""
         accuracy, chosen, inner = (
-            tuple(each for part in parts for each in getattr(part, name)) for name in ("accuracy", "chosen", "inner")
+            tuple(value for part in parts for value in getattr(part, name)) for name in ("accuracy", "chosen", "inner")
         )
         return replace(parts[0], accuracy=accuracy, chosen=chosen, inner=inner, folds=len(accuracy))
 
@@ -188,7 +188,8 @@ def summarise(scores: Sequence[FoldScores]) -> Summary:
     if not seeds or len(set(seeds)) < len(seeds):
         raise InputError(f"`scores` must hold one score or more, of different seeds, got seeds {list(seeds)}.")
     means = [score.mean for score in scores]
-    within = [spread for score in scores if (spread := sample_deviation(score.accuracy)) is not None]
+    deviations = [sample_deviation(score.accuracy) for score in scores]
+    within = [deviation for deviation in deviations if deviation is not None]
     return Summary(float(np.mean(means)), sample_deviation(means), float(np.mean(within)) if within else None, seeds)
 
 
@@ -197,7 +198,7 @@ def best_row(rows: Mapping[Row, Sequence[FoldScores]]) -> Row:
 
     Example:
         >>> rows = (("a", 60.0), ("b", 70.0))
-        >>> scores = {name: [FoldScores(0, (each,), (1.0,), (each,), 1, 1)] for name, each in rows}
+        >>> scores = {name: [FoldScores(0, (score,), (1.0,), (score,), 1, 1)] for name, score in rows}
         >>> best_row(scores)
         'b'
     """
@@ -211,7 +212,7 @@ def paired_gain(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> Ga
     Raises:
         InputError: `after` and `before` differ in seeds, folds, their order or the metric.
     """
-    gains = np.array([np.mean(each) for each in gains_by_fold(after, before)])
+    gains = np.array([np.mean(folds) for folds in gains_by_fold(after, before)])
     return Gain(float(gains.mean()), sample_deviation(gains), float((gains > 0).mean()), summarise(after).seeds)
 
 
@@ -338,9 +339,9 @@ def _difference(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> tu
     """Return the mean difference, its corrected standard error and the degrees of freedom, see `paired_test`."""
     d = np.concatenate(gains_by_fold(after, before))
     folds = min(score.folds for score in after)
-    overlap = 1 / (folds - 1) if folds > 1 else 0.0
-    if (ratio := after[0].test_ratio) is not None:
-        overlap = ratio
+    overlap = after[0].test_ratio
+    if overlap is None:
+        overlap = 1 / (folds - 1) if folds > 1 else 0.0
     error = np.sqrt((1 / d.size + overlap) * d.var(ddof=1)) if d.size > 1 else 0.0
     return float(d.mean()), float(error), d.size - 1
 
@@ -356,7 +357,6 @@ def holm(p: Sequence[float]) -> list[float]:
         Holm, "A Simple Sequentially Rejective Multiple Test Procedure", Scandinavian Journal of Statistics 1979.
     """
     order = np.argsort(p)
-    raised = np.maximum.accumulate(np.asarray(p)[order] * (len(p) - np.arange(len(p))))
-    out = np.empty(len(p))
-    out[order] = np.minimum(raised, 1)
-    return [float(each) for each in out]
+    adjusted = np.empty(len(p))
+    adjusted[order] = np.maximum.accumulate(np.asarray(p)[order] * (len(p) - np.arange(len(p)))).clip(max=1)
+    return [float(value) for value in adjusted]

@@ -409,8 +409,8 @@ def test_a_positive_listed_in_the_other_direction_is_no_wrong_answer():
     kernel = Kernel(lambda _setting, _train: lambda one, two: scores[one][:, two], (0,), 4)
     rows = np.arange(4)
     split = {"train": rows[:0], "valid": rows, "test": rows}
-    rank = _by_pairs(kernel, torch.tensor([[0, 1, 2], [1, 2, 3]]), None, None)
-    found = rank(kernel.similarity(0, split["train"]), rows)
+    rank = _by_pairs(4, torch.tensor([[0, 1, 2], [1, 2, 3]]), None)
+    found = rank(kernel.similarity(0, split["train"]), rows, None)
     assert found.values["mrr"][found.queries.tolist().index(2)] == 1
 
 

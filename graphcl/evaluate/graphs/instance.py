@@ -10,7 +10,7 @@ from graphcl.arguments import Seed
 from graphcl.errors import InputError
 from graphcl.evaluate.folds import as_array, embedding, unit_rows
 from graphcl.evaluate.graphs.retrieval import standardised
-from graphcl.evaluate.ranking import rank_by
+from graphcl.evaluate.ranking import cosines, rank_by
 from graphcl.evaluate.scores import FoldScores
 from graphcl.registry import evaluators
 
@@ -68,9 +68,6 @@ def instance(
         raise InputError(f"`source` must hold the index of one of the {n} rows of `h` for each of the {m} copies.")
     z = torch.from_numpy(unit_rows(standardised(np.concatenate([rows, others]), rows)))
 
-    def cosines(queries: Tensor, _: Tensor) -> Tensor:
-        return z[queries] @ z[:n].T
-
-    found = rank_by(cosines, np.concatenate([np.arange(n), of]), np.arange(n, n + m), np.arange(n))
-    recall = (100 * float(found.values["recall_at_1"].mean()),)
+    ranked = rank_by(cosines(z, z[:n]), np.concatenate([np.arange(n), of]), np.arange(n, n + m), np.arange(n))
+    recall = (100 * float(ranked.values["recall_at_1"].mean()),)
     return FoldScores(seed, recall, (0.0,), recall, 1, 1, "recall_at_1")

@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from graphcl.arguments import Count, Counts, FoldCount, Seed
-from graphcl.evaluate.folds import OnFold, OnTest, Part, Splits, embedding, make_folds, own_folds, pair_dots, unit_rows
+from graphcl.evaluate.folds import OnFold, OnTest, Part, Splits, embedding, make_folds, pair_dots, unit_rows
 from graphcl.evaluate.scores import FoldScores
 from graphcl.registry import evaluators
 
@@ -58,7 +58,7 @@ def knn(
     Reference: Z. Wu et al., "Unsupervised Feature Learning via Non-Parametric Instance Discrimination", CVPR 2018,
     section 3.4.
     """
-    data = make_folds(embedding(h, sparse=True), y, seed, own_folds(folds, cv), inner_folds, workers, on_fold, on_test)
+    data = make_folds(embedding(h, sparse=True), y, seed, folds, inner_folds, workers, on_fold, on_test, cv)
     # one sorted table of cosines serves all folds and all k; equal rows have exactly equal cosines
     similarity = pair_dots(unit_rows(data.h), data.workers)
     order = _most_similar_first(similarity, np.random.default_rng(seed).permutation(len(similarity)))

@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from graphcl.arguments import Costs, Count, FoldCount, Seed
-from graphcl.evaluate.folds import C_GRID, OnFold, OnTest, Part, Splits, embedding, make_folds, own_folds
+from graphcl.evaluate.folds import C_GRID, OnFold, OnTest, Part, Splits, embedding, make_folds
 from graphcl.evaluate.scores import FoldScores
 from graphcl.registry import evaluators
 
@@ -47,7 +47,7 @@ def logreg(
 
     Reference: the linear evaluation of P. Velickovic et al., "Deep Graph Infomax", ICLR 2019, section 4.2.
     """
-    data = make_folds(embedding(h), y, seed, own_folds(folds, cv), inner_folds, workers, on_fold, on_test)
+    data = make_folds(embedding(h), y, seed, folds, inner_folds, workers, on_fold, on_test, cv)
 
     def hits(part: Part, candidates: Sequence[float]) -> list[np.ndarray]:
         from sklearn import config_context

@@ -14,9 +14,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,9 +24,17 @@ from torch import Tensor
 
 from graphcl.arguments import Count, FoldCount, Seed
 from graphcl.errors import InputError
-from graphcl.evaluate.folds import OnFold, OnTest, Part, as_array, embedding, make_folds, unit_rows
+from graphcl.evaluate.folds import OnFold, OnTest, Part, embedding, make_folds, unit_rows
 from graphcl.evaluate.on_split import check_groups_apart, group_split, split_parts
-from graphcl.evaluate.ranking import QueryScores, Similarity, cosines, group_numbers, rank_by, rank_pairs
+from graphcl.evaluate.ranking import (
+    QueryScores,
+    Similarity,
+    cosines,
+    group_numbers,
+    rank_by,
+    rank_pairs,
+    whole_numbers,
+)
 from graphcl.evaluate.scores import FoldScores
 from graphcl.registry import evaluators
 
@@ -48,8 +55,8 @@ class Kernel:
     n: int
 
 
-Rank = Callable[[Similarity, np.ndarray], QueryScores]
-"""Function from a similarity and the rows of a part to the figures of the part's queries."""
+Rank = Callable[[Similarity, np.ndarray, Tensor | None], QueryScores]
+"""Function from a similarity, the rows of a part and the place of each row to the figures of the part's queries."""
 
 
 @evaluators.register(
@@ -121,30 +128,34 @@ def retrieval(
     Reference: Musgrave et al., "A Metric Learning Reality Check", ECCV 2020 (settings by validation groups).
     """
     kernel = h if isinstance(h, Kernel) else cosine_kernel(embedding(h, sparse=True))
-    given = {"pairs": _rows("pairs", pairs), "targets": _rows("targets", targets)}
-    ranked_parts = _ranked_parts(kernel, group, split, **given, place=_rows("place", place))
-    if ranked_parts is not None:
-        anywhere = None if place is None else _ranked_parts(kernel, group, split, **given, place=None)
-        found = _on_parts(kernel, *ranked_parts, seed, anywhere and anywhere[0], on_test)
+    pairs, targets, places = (
+        None if rows is None else whole_numbers(name, rows)
+        for name, rows in (("pairs", pairs), ("targets", targets), ("place", place))
+    )
+    if places is not None and places.shape != (kernel.n,):
+        raise InputError(f"`place` must hold one number for each of {kernel.n} rows, got shape {list(places.shape)}.")
+    if pairs is not None or group is not None:
+        rank, parts = _ranking(kernel.n, group, pairs, targets, split)
+        score = _on_parts(kernel, rank, parts, places, seed, on_test)
         if on_fold is not None:
             on_fold(1, 1)
-        return found
+        return score
     if y is None:
         raise InputError("retrieval needs groups or classes; give the graphs a `group`, or `y`.")
-    data, figures = make_folds(np.arange(kernel.n)[:, None], y, seed, folds, inner_folds, workers, on_fold, on_test), {}
+    rows = np.arange(kernel.n)[:, None]
+    data, figures = make_folds(rows, y, seed, folds, inner_folds, workers, on_fold, on_test), {}
 
     def reciprocal_ranks(part: Part, candidates: Sequence[Any]) -> list[np.ndarray]:
         train, held = part
-        ranked = [rank_by(kernel.similarity(each, train), data.labels, held, train) for each in candidates]
+        rankings = [rank_by(kernel.similarity(setting, train), data.labels, held, train) for setting in candidates]
         if len(candidates) == 1:  # the outer fold, with the setting that was chosen
-            figures[held.tobytes()] = ranked[0].percent()
-        return [each.values["mrr"].numpy() for each in ranked]
+            figures[held.tobytes()] = rankings[0].percent()
+        return [ranking.values["mrr"].numpy() for ranking in rankings]
 
     scores = data.scores(kernel.settings, reciprocal_ranks)
-    of_fold = [figures[held.tobytes()] for _, held in data.outer]
-    means = {name: float(np.mean([each[name] for each in of_fold])) for name in of_fold[0] if name != "mrr"}
-    chosen = tuple(float(each) for each in scores.chosen)
-    return dataclasses.replace(scores, chosen=chosen, metric="mrr", figures=means)
+    of_folds = [figures[held.tobytes()] for _, held in data.outer]
+    means = {name: float(np.mean([fold[name] for fold in of_folds])) for name in of_folds[0] if name != "mrr"}
+    return replace(scores, chosen=tuple(map(float, scores.chosen)), metric="mrr", figures=means)
 
 
 def cosine_kernel(rows: Any) -> Kernel:
@@ -169,7 +180,7 @@ def sparse_kernel(rows: Sequence[Any], place: np.ndarray) -> Kernel:
 
     def of(number: int, _: np.ndarray) -> Similarity:
         def similarity(queries: Tensor, candidates: Tensor) -> Tensor:
-            one, two = (rows[number][place[each.numpy()]] for each in (queries, candidates))
+            one, two = rows[number][place[queries.numpy()]], rows[number][place[candidates.numpy()]]
             return torch.from_numpy((one @ two.T).toarray())
 
         return similarity
@@ -185,55 +196,38 @@ def standardised(rows: np.ndarray, like: np.ndarray) -> np.ndarray:
     return scaled
 
 
-def _ranked_parts(
-    kernel: Kernel,
+def _ranking(
+    n: int,
     group: Tensor | np.ndarray | None,
-    split: Mapping[str, Any] | None,
-    *,
     pairs: Tensor | None,
     targets: Tensor | None,
-    place: Tensor | None,
-) -> tuple[Rank, Mapping[str, np.ndarray]] | None:
-    """Return the function that ranks a part, and the parts, for pairs or else groups; None without both."""
-    if place is not None and place.shape != (kernel.n,):
-        raise InputError(f"`place` must hold one number for each of {kernel.n} rows, got shape {list(place.shape)}.")
+    split: Mapping[str, Any] | None,
+) -> tuple[Rank, Mapping[str, np.ndarray]]:
+    """Return the function that ranks a part of the n rows, for pairs or else groups, and the parts."""
     if pairs is not None:
         if split is None:
             raise InputError("retrieval of `pairs` needs their `split`; pass the rows of train, valid and test.")
-        return _by_pairs(kernel, pairs, targets, place), split_parts(split, kernel.n)
-    if group is None:
-        return None
-    numbers = group_numbers(group, kernel.n)
-    parts = group_split(numbers) if split is None else split_parts(split, kernel.n)
+        return _by_pairs(n, pairs, targets), split_parts(split, n)
+    assert group is not None
+    numbers = group_numbers(group, n)
+    parts = group_split(numbers) if split is None else split_parts(split, n)
     check_groups_apart(parts, numbers)
-    return _by_group(kernel, numbers, place), parts
+    return lambda similarity, rows, place: rank_by(similarity, numbers, rows, rows, n, place), parts
 
 
-def _by_group(kernel: Kernel, group: Tensor, place: Tensor | None) -> Rank:
-    """Return the function that ranks the rows of a part for each other."""
-    return lambda similarity, rows: rank_by(similarity, group, rows, rows, kernel.n, place)
-
-
-def _rows(name: str, values: Tensor | np.ndarray | None) -> Tensor | None:
-    """Return whole numbers as int64; raise InputError if they are something else."""
-    if values is None:
-        return None
-    return torch.from_numpy(as_array(name, values, "iu", "whole numbers").astype(np.int64))
-
-
-def _by_pairs(kernel: Kernel, pairs: Tensor, targets: Tensor | None, place: Tensor | None) -> Rank:
+def _by_pairs(n: int, pairs: Tensor, targets: Tensor | None) -> Rank:
     """Return the function that ranks the targets in a part for the queries of the part's pairs."""
-    if pairs.dim() != 2 or len(pairs) != 2 or not 0 <= int(pairs.min()) <= int(pairs.max()) < kernel.n:
-        found = list(pairs.shape)
-        raise InputError(f"`pairs` must hold the rows of queries and targets, [2, P] below {kernel.n}, got {found}.")
+    if pairs.dim() != 2 or len(pairs) != 2 or not 0 <= int(pairs.min()) <= int(pairs.max()) < n:
+        shape = list(pairs.shape)
+        raise InputError(f"`pairs` must hold the rows of queries and targets, [2, P] below {n}, got {shape}.")
     candidates = pairs[1].unique() if targets is None else targets
 
-    def rank(similarity: Similarity, rows: np.ndarray) -> QueryScores:
-        part = torch.zeros(kernel.n, dtype=torch.bool).index_fill(0, torch.from_numpy(rows), True)
-        own, among = pairs[:, part[pairs].all(dim=0)], candidates[part[candidates]]
-        back = own.flip(0)  # pairs are positives of each other, whichever is listed as the query
-        own = torch.cat([own, back[:, torch.isin(back[0], own[0])]], dim=1).unique(dim=1)
-        return rank_pairs(similarity, own, among, itself=True, place=None if place is None else (place, place))
+    def rank(similarity: Similarity, rows: np.ndarray, place: Tensor | None) -> QueryScores:
+        part = torch.zeros(n, dtype=torch.bool).index_fill(0, torch.from_numpy(rows), True)
+        inside, among = pairs[:, part[pairs].all(dim=0)], candidates[part[candidates]]
+        back = inside.flip(0)  # pairs are positives of each other, whichever is listed as the query
+        relevant = torch.cat([inside, back[:, torch.isin(back[0], inside[0])]], dim=1).unique(dim=1)
+        return rank_pairs(similarity, relevant, among, itself=True, place=None if place is None else (place, place))
 
     return rank
 
@@ -242,33 +236,31 @@ def _on_parts(
     kernel: Kernel,
     rank: Rank,
     parts: Mapping[str, np.ndarray],
+    place: Tensor | None,
     seed: int,
-    anywhere: Rank | None,
     on_test: OnTest | None,
 ) -> FoldScores:
-    """Return the scores of `retrieval` on a split; raise InputError if a part has no query.
+    """Return the scores of `retrieval` on a split; raise InputError if a part has no query."""
 
-    `anywhere` ranks the candidates of all places, if `rank` does not.
-    """
-
-    def ranked(setting: Any, part: str) -> QueryScores:
+    def ranked(setting: Any, part: str, place: Tensor | None) -> QueryScores:
         try:
-            return rank(kernel.similarity(setting, parts["train"]), parts[part])
+            return rank(kernel.similarity(setting, parts["train"]), parts[part], place)
         except InputError as error:
             raise InputError(f"{part} part of {len(parts[part])} graphs: {error}") from None
 
-    inner = [ranked(setting, "valid").percent()["mrr"] for setting in kernel.settings]
+    inner = [ranked(setting, "valid", place).percent()["mrr"] for setting in kernel.settings]
     best = int(np.argmax(inner))
-    found = ranked(kernel.settings[best], "test")
+    chosen = kernel.settings[best]
+    test = ranked(chosen, "test", place)
     if on_test is not None:
-        on_test(found.queries.numpy(), found.values["mrr"].numpy())
-    assert found.units is not None
-    figures, ends, units = found.percent(), dict[str, float](), len(found.units.unique())
+        on_test(test.queries.numpy(), test.values["mrr"].numpy())
+    assert test.units is not None
+    figures, units = test.percent(), len(test.units.unique())
+    mrr = figures.pop("mrr")
     if units > 1:  # one unit tells nothing of the spread
-        low, high = found.intervals()["mrr"]
-        ends = {"mrr_low": low, "mrr_high": high, "mrr_units": float(units)}
-    if anywhere is not None:
-        of_all = anywhere(kernel.similarity(kernel.settings[best], parts["train"]), parts["test"]).percent()
-        ends |= {f"{name}_all": of_all[name] for name in ("mrr", "recall_at_1")}
-    mrr, chosen = (figures.pop("mrr"),), (float(kernel.settings[best]),)
-    return FoldScores(seed, mrr, chosen, (inner[best],), 1, 1, "mrr", figures=figures | ends)
+        low, high = test.intervals()["mrr"]
+        figures |= {"mrr_low": low, "mrr_high": high, "mrr_units": float(units)}
+    if place is not None:
+        of_all = ranked(chosen, "test", None).percent()
+        figures |= {f"{name}_all": of_all[name] for name in ("mrr", "recall_at_1")}
+    return FoldScores(seed, (mrr,), (float(chosen),), (inner[best],), 1, 1, "mrr", figures=figures)

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import operator
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -41,18 +42,7 @@ from torch import Tensor
 
 from graphcl.arguments import Costs, Count, FoldCount, Seed
 from graphcl.errors import warn
-from graphcl.evaluate.folds import (
-    C_GRID,
-    Folds,
-    OnFold,
-    OnTest,
-    Part,
-    Splits,
-    embedding,
-    make_folds,
-    own_folds,
-    pair_dots,
-)
+from graphcl.evaluate.folds import C_GRID, Folds, OnFold, OnTest, Part, Splits, embedding, make_folds, pair_dots
 from graphcl.evaluate.graphs.retrieval import Kernel
 from graphcl.evaluate.scores import FoldScores
 from graphcl.registry import evaluators
@@ -127,11 +117,10 @@ def svm(
 
     Reference: Y. You et al., "Graph Contrastive Learning with Augmentations", NeurIPS 2020, section 5.
     """
-    outer = own_folds(folds, cv)
+    rows = np.arange(h.n)[:, None] if isinstance(h, Kernel) else embedding(h, sparse=not scale)
+    data = make_folds(rows, y, seed, folds, inner_folds, workers, on_fold, on_test, cv)
     if isinstance(h, Kernel):
-        data = make_folds(np.arange(h.n)[:, None], y, seed, outer, inner_folds, workers, on_fold, on_test)
         return _of_kernel(h, data, grid)
-    data = make_folds(embedding(h, sparse=not scale), y, seed, outer, inner_folds, workers, on_fold, on_test)
     distances = None if scale else squared_distances(data.h, data.workers)
     buffers = threading.local()  # reuse memory, as page faults of a new kernel take as long as computing it
 
@@ -149,18 +138,18 @@ def svm(
 def _of_kernel(kernel: Kernel, data: Folds, grid: Sequence[float]) -> FoldScores:
     """Return the scores of a kernel; candidates are its settings, each with all values of C."""
     every = torch.arange(kernel.n)
-    tables = {each: kernel.similarity(each, every.numpy())(every, every).float().numpy() for each in kernel.settings}
+    tables = [kernel.similarity(setting, every.numpy())(every, every).float().numpy() for setting in kernel.settings]
 
-    def hits(part: Part, candidates: Sequence[tuple[Any, float]]) -> list[np.ndarray]:
-        part, found = sorted_by_class(part, data.labels), list[np.ndarray]()
-        for setting, pairs in itertools.groupby(candidates, key=lambda pair: pair[0]):
-            table = tables[setting][np.ix_(np.concatenate(part), part[0])].astype(float)
-            found += kernel_hits(table, data.labels, part, [c for _, c in pairs])
-        return found
+    def hits(part: Part, candidates: Sequence[tuple[int, float]]) -> list[np.ndarray]:
+        part = sorted_by_class(part, data.labels)
+        of_tables = []
+        for number, pairs in itertools.groupby(candidates, key=operator.itemgetter(0)):
+            table = tables[number][np.ix_(np.concatenate(part), part[0])].astype(float)
+            of_tables += kernel_hits(table, data.labels, part, [c for _, c in pairs])
+        return of_tables
 
-    candidates = [(setting, float(c)) for setting in kernel.settings for c in grid]
-    scores: Any = data.scores(candidates, hits)
-    return dataclasses.replace(scores, chosen=tuple(float(setting) for setting, _ in scores.chosen))
+    scores: Any = data.scores(list(itertools.product(range(len(tables)), map(float, grid))), hits)
+    return dataclasses.replace(scores, chosen=tuple(float(kernel.settings[number]) for number, _ in scores.chosen))
 
 
 def sorted_by_class(part: Part, labels: np.ndarray) -> Part:
@@ -175,8 +164,22 @@ def kernel_hits(kernel: np.ndarray, labels: np.ndarray, part: Part, candidates: 
     `kernel [train + held, train]`, within [-1, 1], is that of all rows in `part` against its training rows, which are
     sorted by class; `labels` are numbered from 0.
     """
-    pairs = None if _svm is None else _pairs(kernel, labels[part[0]])
-    return [_hits(kernel, labels, part, c, pairs) for c in candidates]
+    from sklearn import config_context
+    from sklearn.svm import SVC
+
+    train, truth = labels[part[0]], labels[part[1]]
+    fit, held = np.split(kernel, [len(train)])
+    pairs = [] if _svm is None else _pairs(fit, train)
+    # libsvm allocates and clears its kernel cache in each fit, so a small cache makes easy fits a third faster.
+    fixed = {"tol": TOLERANCE, "cache_size": CACHED_ROWS * len(train) * 4 / 2**20, "random_state": 0, "max_iter": STEPS}
+    hits = []
+    for c in candidates:
+        predicted = _predict(held, train, c, pairs) if pairs else None
+        if predicted is None:
+            with config_context(assume_finite=True, skip_parameter_validation=True):
+                predicted = SVC(C=c, kernel="precomputed", **fixed).fit(fit, train).predict(held)
+        hits.append(np.asarray(predicted == truth))
+    return hits
 
 
 def squared_distances(h: Any, workers: int = 1) -> np.ndarray:
@@ -188,9 +191,9 @@ def squared_distances(h: Any, workers: int = 1) -> np.ndarray:
     centre = np.partition(h, len(h) // 2, axis=0)[len(h) // 2] if isinstance(h, np.ndarray) else None
     dots = pair_dots(h if centre is None else h - centre, workers)
     square = dots.diagonal().copy()
-    for row, own in zip(dots, square, strict=True):
+    for row, square_of_row in zip(dots, square, strict=True):
         row *= -2
-        row += own + square
+        row += square_of_row + square
         np.maximum(row, 0, out=row)  # of nearly equal rows, rounding may leave a negative value
     return dots
 
@@ -235,36 +238,11 @@ def _pairs(kernel: np.ndarray, train: np.ndarray) -> list[Pair]:
     classes = [slice(start, end) for start, end in itertools.pairwise(bounds.tolist())]
     pairs = []
     for one, two in itertools.combinations(classes, 2):
-        positive, n = one.stop - one.start, one.stop - one.start + two.stop - two.start
-        square = np.zeros((n, -(-n // 8) * 8), np.float32)  # padded, as the solver reads eight columns at a time
-        sides = (slice(positive), one), (slice(positive, n), two)
-        for (to_row, row), (to_column, column) in itertools.product(sides, sides):
-            square[to_row, to_column] = kernel[row, column]
+        rows = np.r_[one, two]
+        square = np.zeros((len(rows), -(-len(rows) // 8) * 8), np.float32)  # the solver reads eight columns at a time
+        square[:, : len(rows)] = kernel[np.ix_(rows, rows)]
         pairs.append((one, two, square))
     return pairs
-
-
-def _hits(kernel: np.ndarray, labels: np.ndarray, part: Part, c: float, pairs: Sequence[Pair] | None) -> np.ndarray:
-    """Return whether an SVM, fitted on the training rows, classifies each held-out row correctly.
-
-    The compiled solver fits the SVM if `pairs` is given; otherwise scikit-learn's `SVC` fits it.
-    """
-    from sklearn import config_context
-    from sklearn.svm import SVC
-
-    train, truth = labels[part[0]], labels[part[1]]
-    certain = _certain_class(train, c)
-    if certain is not None:
-        return np.asarray(truth == certain)
-    fit, held = np.split(kernel, [len(train)])
-    predicted = None if pairs is None else _predict(held, train, c, pairs)
-    if predicted is None:
-        # libsvm allocates and clears its kernel cache in each fit, so a small cache makes easy fits a third faster.
-        cache = CACHED_ROWS * len(train) * 4 / 2**20
-        with config_context(assume_finite=True, skip_parameter_validation=True):
-            model = SVC(C=c, kernel="precomputed", tol=TOLERANCE, cache_size=cache, random_state=0, max_iter=STEPS)
-            predicted = model.fit(fit, train).predict(held)
-    return np.asarray(predicted == truth)
 
 
 def _predict(held: np.ndarray, train: np.ndarray, c: float, pairs: Sequence[Pair]) -> np.ndarray | None:
@@ -286,19 +264,3 @@ def _predict(held: np.ndarray, train: np.ndarray, c: float, pairs: Sequence[Pair
         votes[:, train[one.start]] += decision > 0
         votes[:, train[two.start]] += decision < 0
     return votes.argmax(1)
-
-
-def _certain_class(train: np.ndarray, c: float) -> int | None:
-    """Return the class predicted for every row if C is so small that class sizes alone decide, else None.
-
-    Consider the one-vs-one SVM between the largest class, +, and another class of m rows. The multipliers alpha of
-    either class have the same sum, at most C m. Hence g(x) = sum of +-alpha k lies in [-C m, C m] for every x, where k
-    is the kernel. Some row i of + has a multiplier below its bound C. When libsvm stops, the decision value of such a
-    row is g(x_i) - rho >= 1 - tolerance, where rho is the threshold. So every decision value is at least
-    1 - tolerance - 2 C m. If this is positive, + wins against every other class, for any embedding.
-    """
-    sizes = np.bincount(train)
-    largest = int(sizes.argmax())
-    second = int(np.delete(sizes, largest).max())
-    sure = second < sizes[largest] and 2 * c * second < 0.99 - TOLERANCE  # < 1, as libsvm rounds to float32
-    return largest if sure else None

@@ -171,17 +171,3 @@ def test_a_fit_that_does_not_converge_warns(monkeypatch):
     monkeypatch.setattr(MODULE, "STEPS", 5)
     with pytest.warns(UserWarning, match=r"did not converge in 5 steps for C = 100; use a smaller C|max_iter=5"):
         svm(*blobs(), **{**FAST, "grid": (100.0,)})
-
-
-def test_a_c_so_small_that_the_classes_decide_is_what_libsvm_says(monkeypatch):
-    """For a small C, `_certain_class` predicts one class without fitting an SVM; the result equals that of the fit."""
-    for sizes, c, right in [([3, 7], 0.16, 1), ([3, 7], 0.17, None), ([2, 7, 3], 0.16, 1), ([7, 2, 7], 1e-9, None)]:
-        assert MODULE._certain_class(np.repeat(np.arange(len(sizes)), sizes), c) == right, (sizes, c)
-    for margin, sizes in itertools.product([0.5, 0.99], [(12, 13), (12, 28), (10, 11, 12)]):
-        y = np.repeat(np.arange(len(sizes)), sizes)
-        h = 10.0 * y[:, None] + np.random.default_rng(0).normal(size=(len(y), 2))
-        options = {"folds": 3, "inner_folds": 2, "grid": (margin * 0.98 / (2 * sorted(sizes)[-2]),)}
-        fast = svm(h, y, **options)
-        with monkeypatch.context() as patch:
-            patch.setattr(MODULE, "_certain_class", lambda *_: None)
-            assert svm(h, y, **options) == fast
