@@ -6,7 +6,7 @@
 | an augmentation | `Augmentation`, `PerGraph`; `Decision`, `Layout`, `ratio_count`, `random_subset`, `pick` |
 | an encoder | `encoders.register`, `Count` |
 | a method | `Method`, `Outcome`, `momentum_copy`, `ema_update`, `require_ids` and the other checks |
-| an evaluator | `evaluators.register`, `make_folds`, `FoldScores`, `summarise` |
+| an evaluator | `evaluators.register`, `make_folds`, `FoldScores`, `summarise`; `Costs` and `Counts` of a grid |
 | a reference row | `references.register`, `Inputs`, `Kernel` |
 | a data set | `datasets.register`; another kind of file or object: `sources.register`, `Source` |
 
@@ -15,13 +15,17 @@ A registry, such as `losses`, maps names to functions or classes; `register(name
 
 from graphcl.arguments import (
     Channels,
+    Costs,
     Count,
+    Counts,
     Finite,
+    FoldCount,
     Fraction,
     Layers,
     NonNegative,
     Positive,
     Ratio,
+    Seed,
     Temperature,
     Width,
     interval,
@@ -62,10 +66,13 @@ from graphcl.registry import (
 __all__ = [
     "Augmentation",
     "Channels",
+    "Costs",
     "Count",
+    "Counts",
     "Decision",
     "Exponent",
     "Finite",
+    "FoldCount",
     "FoldScores",
     "Fraction",
     "InputError",
@@ -82,6 +89,7 @@ __all__ = [
     "Ratio",
     "Registry",
     "Row",
+    "Seed",
     "Source",
     "Temperature",
     "Width",

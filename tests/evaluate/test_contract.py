@@ -191,6 +191,18 @@ def test_every_argument_is_checked(name):
             assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", [name for name in ALL if takes(name, "grid")])
+def test_a_grid_has_one_candidate_or_more(name):
+    """An empty grid is refused in `test_every_argument_is_checked`."""
+    split = dict(zip(["train", "valid", "test"], np.arange(60).reshape(3, 20), strict=True))
+    h, y = blobs(n=60)
+    arguments = {"split": split, "eval_metric": "acc", "folds": 2, "inner_folds": 2, "splits": 1, "trees": 2}
+    y = y[:, None] if takes(name, "eval_metric") else y
+    for grid in ((1,), (1, 2, 5)):
+        score = ALL[name](h, y, grid=grid, **{key: value for key, value in arguments.items() if takes(name, key)})
+        assert {*score.chosen} <= {*grid}
+
+
 @pytest.mark.parametrize("name", OF_TARGETS)
 def test_targets_are_a_matrix_with_columns(name):
     split = dict(zip(["train", "valid", "test"], np.arange(12).reshape(3, 4), strict=True))
