@@ -15,9 +15,9 @@ import torch
 from torch_geometric.data import Batch
 
 from graphcl import GIN
-from graphcl.sparse.encoder import WLSparse
-from graphcl.sparse.index import SparseIndex
-from graphcl.sparse.rows import SparseRows
+from graphcl.extensions.sparse.encoder import WLSparse
+from graphcl.extensions.sparse.index import SparseIndex
+from graphcl.extensions.sparse.rows import SparseRows
 
 NODES, LABELS, K = 60, 64, 10
 

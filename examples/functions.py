@@ -12,8 +12,8 @@ import torch
 from torch_geometric.data import Data
 
 from graphcl import GraphCL
-from graphcl.report.patterns import pattern_figure
-from graphcl.sparse.index import SparseIndex
+from graphcl.extensions.sparse.figures import pattern_figure
+from graphcl.extensions.sparse.index import SparseIndex
 
 if len(sys.argv) != 4:
     sys.exit(__doc__.splitlines()[0])

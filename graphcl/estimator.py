@@ -236,7 +236,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def sparse_rows(self, X: Any) -> Embeddings:
         """Return the embeddings of the graphs `X` by the encoder `wl_sparse`, with all of their columns.
 
-        `graphcl.sparse.index.SparseIndex` searches them.
+        `graphcl.extensions.sparse.index.SparseIndex` searches them.
         """
         h = self._embedded(X, "query")
         if not isinstance(h, Embeddings):
@@ -246,7 +246,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def explain(self, one: Any, other: Any, k: int = 10, min_depth: int = 0) -> list[Any]:
         """Return the k patterns that add most to the cosine of two graphs by the encoder `wl_sparse`.
 
-        `graphcl.report.patterns.pattern_figure` draws them. Patterns of a depth below `min_depth` are left out.
+        `graphcl.extensions.sparse.figures.pattern_figure` draws them. Patterns below depth `min_depth` are left out.
         """
         check_is_fitted(self)
         explain: Any = getattr(self.model_, "explain", None)

@@ -200,9 +200,7 @@ def _package(point: metadata.EntryPoint) -> str:
 
 losses = Registry("loss", "graphcl.losses.formulas", group="graphcl.losses", method="two_views", repels="yes")
 augmentations = Registry("augmentation", "graphcl.augment", group="graphcl.augmentations")
-encoders = Registry(
-    "encoder", "graphcl.models", "graphcl.sparse.encoder", group="graphcl.encoders", form="dense", x="numbers"
-)
+encoders = Registry("encoder", "graphcl.models", group="graphcl.encoders", form="dense", x="numbers")
 methods = Registry("method", "graphcl.methods", group="graphcl.methods")
 evaluators = Registry(
     "evaluator",

@@ -19,14 +19,14 @@ from torch.nn.functional import normalize
 
 from graphcl import GIN, ContrastiveModel, Identity, ResidentLoader, TwoViews, embed, train
 from graphcl.evaluate.ranking import cosines, rank_by
+from graphcl.extensions.sparse.encoder import WLSparse
+from graphcl.extensions.sparse.rows import SparseRows
 from graphcl.graphs.wl import histogram, numbered
 from graphcl.loaders.pairs import EpochPairs
 from graphcl.losses import Loss, infonce
 from graphcl.models.deep_sets import DeepSets
 from graphcl.references import wl
 from graphcl.references.statistics import bag_of_labels
-from graphcl.sparse.encoder import WLSparse
-from graphcl.sparse.rows import SparseRows
 
 PACKAGES = {
     "train": PACKAGES["train"] | {

@@ -25,9 +25,8 @@ from graphcl.evaluate.needs import is_by_copies
 from graphcl.evaluate.pca import plot_indices, principal_plane
 from graphcl.evaluate.scores import NUMBERS
 from graphcl.references.rows import is_trained, row_labels
-from graphcl.registry import evaluators, methods
+from graphcl.registry import encoders, evaluators, methods
 from graphcl.report import figures
-from graphcl.report.patterns import patterns_section
 from graphcl.report.style import BEST, MUTED, TRAINED, UNTRAINED, inline, style
 from graphcl.report.summary import EDGES, ScoreTable, protocol_line, render, score_tables, unit
 from graphcl.system.arrays import read_arrays
@@ -155,13 +154,21 @@ def report(run: Run) -> str:
         "curves": _curves(run.metrics) if run.metrics else None,
         "maps": _maps(run),
         "cosines": _cosines(run.snapshots) if run.snapshots else None,
-        "of_encoder": patterns_section(run.snapshots.get("after", {})),
+        "of_encoder": _of_encoder(run),
         "times": ", ".join(f"{stage} {value:.2f} s" for stage, value in seconds.items()),
         "changed": [setting for setting in settings if setting[2] is not None],
         "unchanged": [(key, value) for key, value, default in settings if default is None],
     }
     page = render("report.html.jinja", **values)
     return page.replace(" ± ", "\u00a0±\u00a0")  # no line break around ±
+
+
+def _of_encoder(run: Run) -> Section:
+    """Return the section of the encoder, whose class may have a `report_section`, a function of the arrays of `after`."""
+    encoder = run.config["encoder"]
+    name = encoder["name"] if isinstance(encoder, Mapping) else ""  # in a transfer, the path of a file
+    section = getattr(encoders[name], "report_section", None) if name in encoders else None
+    return None if section is None else section(run.snapshots.get("after", {}))
 
 
 def _command(arguments: Sequence[str]) -> str:

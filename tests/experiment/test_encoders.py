@@ -13,10 +13,10 @@ from graphcl.config import make_config
 from graphcl.experiment.build import make_model, prepared
 from graphcl.experiment.dry_run import try_settings
 from graphcl.experiment.encoder_input import load_arguments, load_with_pairs
+from graphcl.extensions.sparse.rows import SparseRows
 from graphcl.loaders.resident import ResidentLoader
 from graphcl.registry import encoders
 from graphcl.run import main
-from graphcl.sparse.rows import SparseRows
 from graphcl.training.loop import embed
 from tests.conftest import small_graphs
 

@@ -13,6 +13,7 @@ from graphcl.evaluate import Kernel
 from graphcl.evaluate.folds import embedding
 from graphcl.evaluate.graphs.retrieval import cosine_kernel, sparse_kernel
 from graphcl.evaluate.ranking import Similarity
+from graphcl.extensions.sparse.encoder import SparseModel, WLSparse
 from graphcl.loaders.listed import ListedPairs
 from graphcl.loaders.order import EpochBatches
 from graphcl.loaders.pairs import EpochPairs
@@ -21,13 +22,10 @@ from graphcl.losses import Loss
 from graphcl.methods import TwoViews
 from graphcl.references.rows import Inputs
 from graphcl.registry import references
-from graphcl.sparse.encoder import SparseModel, WLSparse
 from graphcl.training.loop import embed, train
 
 DEPTH, EPOCHS, BATCH, TEMPERATURE, RATE = 3, 4, 128, 0.05, 0.02
 """Depth of the patterns, epochs of which the validation part chooses one, pairs in a batch, temperature, step size."""
-
-
 WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Weights of the dense cosines in `hybrid`, of which the validation part chooses one."""
 
@@ -64,14 +62,14 @@ def hybrid(inputs: Inputs) -> Kernel:
 def _learned(dataset: GraphDataset, training: tuple[int, ...], *held: tuple[int, ...]) -> Kernel:
     """Train the weights on the pairs in `training`, and return the kernel of the graphs in `held`."""
     model = SparseModel(WLSparse(dataset.num_features, DEPTH), projector="none")
-    every = [batch for each in dataset.sides for batch in ResidentLoader(each, 1024)]
+    batches = [batch for side in dataset.sides for batch in ResidentLoader(side, 1024)]
     group = dataset.components
     assert group is not None
-    known = torch.zeros(len(group), dtype=torch.bool).index_fill(0, torch.tensor(training), True)
-    model.fit(every, group.where(known, -1))
+    trained = torch.zeros(len(group), dtype=torch.bool).index_fill(0, torch.tensor(training), True)
+    model.fit(batches, group.where(trained, -1))
     loader = ResidentLoader(dataset, batch_sampler=_pairs(dataset, np.array(training)), targets=dataset.targets)
     graphs = np.sort(np.concatenate(held))
-    states = [_rows(model, every, graphs)]
+    states = [_rows(model, batches, graphs)]
     train(
         TwoViews(model, Loss("infonce", temperature=TEMPERATURE)),
         loader,
@@ -79,7 +77,7 @@ def _learned(dataset: GraphDataset, training: tuple[int, ...], *held: tuple[int,
         "identity",
         epochs=EPOCHS,
         lr=RATE,
-        callbacks=[lambda _: states.append(_rows(model, every, graphs))],
+        callbacks=[lambda _: states.append(_rows(model, batches, graphs))],
     )
     place = np.full(dataset.num_rows, -1)
     place[graphs] = np.arange(len(graphs))

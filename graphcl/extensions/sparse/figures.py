@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from graphcl.extensions.sparse.explain import Pattern, load_patterns
 from graphcl.report.style import COLOURS, INK, MUTED, panel, panels, style
-from graphcl.sparse.explain import Pattern, load_patterns
 
 READABLE = 24
 """Largest number of nodes whose labels are drawn."""
@@ -21,7 +21,7 @@ def patterns_section(arrays: Mapping[str, np.ndarray]) -> dict[str, Any] | None:
     """Return the figures of a run's report: all weights, and the heaviest patterns; None without patterns.
 
     Args:
-        arrays: arrays of `report.npz`; those of `graphcl.sparse.explain.survey` begin with `patterns_`.
+        arrays: arrays of `report.npz`; those of `graphcl.extensions.sparse.explain.survey` begin with `patterns_`.
     """
     prefix = "patterns_"
     arrays = {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}
@@ -51,7 +51,7 @@ def pattern_figure(patterns: Sequence[Pattern], names: Sequence[str] | None = No
     """Return a figure of patterns, each as an example: its node has a thick border.
 
     Args:
-        patterns: patterns, such as those of `graphcl.sparse.explain.explain`.
+        patterns: patterns, such as those of `graphcl.extensions.sparse.explain.explain`.
         names: name of each label; default: its number. The label of a node is the column of its largest feature; or
             its feature, if there is one column.
     """

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from graphcl.sparse.encoder import WLSparse
-from graphcl.sparse.rows import Patterns
+from graphcl.extensions.sparse.encoder import WLSparse
+from graphcl.extensions.sparse.rows import Patterns
 
 
 @dataclass(frozen=True)
@@ -48,26 +48,26 @@ def explain(encoder: WLSparse, one: Data, other: Data, k: int = 10, min_depth: i
 
     Example:
         >>> ring = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
-        >>> one, other = (Data(x=torch.tensor([[1.0], [0.0], [0.0], [each]]), edge_index=ring) for each in (0.0, 2.0))
-        >>> [(each.depth, each.nodes, round(each.share, 2)) for each in explain(WLSparse(1, depth=1), one, other)]
+        >>> one, other = (Data(x=torch.tensor([[1.0], [0.0], [0.0], [last]]), edge_index=ring) for last in (0.0, 2.0))
+        >>> [(p.depth, p.nodes, round(p.share, 2)) for p in explain(WLSparse(1, depth=1), one, other)]
         [(0, (3, 2), 0.4), (0, (1, 1), 0.2), (1, (1, 1), 0.2), (1, (2, 1), 0.2)]
     """
     batch = Batch.from_data_list([one, other])
-    found = _patterns(encoder, batch)
-    rows, of = encoder.rows_of(found)
+    patterns = _patterns(encoder, batch)
+    rows, of = encoder.rows_of(patterns)
     first, second = (slice(int(a), int(b)) for a, b in zip(rows.ptr[:-1], rows.ptr[1:], strict=True))
     columns, order = rows.column[second].sort()
     place = torch.searchsorted(columns, rows.column[first]).clamp(max=max(len(columns) - 1, 0))
     both = columns[place] == rows.column[first] if len(columns) else torch.zeros(0, dtype=torch.bool)
     product = rows.value[first][both] * rows.value[second][order[place[both]]]
-    share = product.new_zeros(len(found.colour)).index_add(0, of[first][both], product)
-    in_other = torch.zeros(len(found.colour), dtype=torch.long)
-    in_other[of[first][both]] = found.count[of[second][order[place[both]]]]
+    share = product.new_zeros(len(patterns.colour)).index_add(0, of[first][both], product)
+    in_other = torch.zeros(len(patterns.colour), dtype=torch.long)
+    in_other[of[first][both]] = patterns.count[of[second][order[place[both]]]]
     total = float(product.sum())
-    share[found.depth < min_depth] = 0
+    share[patterns.depth < min_depth] = 0
     best = share.argsort(descending=True, stable=True)[:k]
     return [
-        _pattern(encoder, batch, found, at, float(share[at]) / total, (int(found.count[at]), int(in_other[at])))
+        _pattern(encoder, batch, patterns, at, float(share[at]) / total, (int(patterns.count[at]), int(in_other[at])))
         for at in best[share[best] > 0].tolist()
     ]
 
@@ -77,15 +77,15 @@ def heaviest(encoder: WLSparse, batches: Iterable[Batch], k: int = 12) -> list[P
     """Return the k patterns with the largest weights of those that training saw in two groups or more."""
     best: dict[int, Pattern] = {}
     for batch in batches:
-        found = _patterns(encoder, batch)
-        weight = encoder.pattern_weights(found)
-        weight[encoder.frequencies_of(found) == 0] = 0
+        patterns = _patterns(encoder, batch)
+        weight = encoder.pattern_weights(patterns)
+        weight[encoder.frequencies_of(patterns) == 0] = 0
         order = weight.argsort(descending=True, stable=True)
-        _, firsts = np.unique(found.colour[order].numpy(), return_index=True)
+        _, firsts = np.unique(patterns.colour[order].numpy(), return_index=True)
         for at in order[np.sort(firsts)[:k]].tolist():
-            colour = int(found.colour[at])
+            colour = int(patterns.colour[at])
             if weight[at] > 0 and colour not in best:
-                best[colour] = _pattern(encoder, batch, found, at, 0.0, (int(found.count[at]),))
+                best[colour] = _pattern(encoder, batch, patterns, at, 0.0, (int(patterns.count[at]),))
         best = dict(sorted(best.items(), key=lambda item: -item[1].weight)[:k])
     return [*best.values()]
 
@@ -95,12 +95,12 @@ def _patterns(encoder: WLSparse, batch: Batch) -> Patterns:
 
 
 def _pattern(
-    encoder: WLSparse, batch: Batch, found: Patterns, at: int, share: float, nodes: tuple[int, ...]
+    encoder: WLSparse, batch: Batch, patterns: Patterns, at: int, share: float, nodes: tuple[int, ...]
 ) -> Pattern:
     """Return a pattern of a batch with its example."""
-    depth = int(found.depth[at])
-    kept, edges, distance = ball(batch.edge_index, int(found.node[at]), depth, encoder.both)
-    weight, frequency = encoder.pattern_weights(found)[at], encoder.frequencies_of(found)[at]
+    depth = int(patterns.depth[at])
+    kept, edges, distance = ball(batch.edge_index, int(patterns.node[at]), depth, encoder.both)
+    weight, frequency = encoder.pattern_weights(patterns)[at], encoder.frequencies_of(patterns)[at]
     return Pattern(float(weight), int(frequency), share, nodes, depth, batch.x[kept], edges, distance)
 
 
@@ -115,20 +115,20 @@ def ball(edge_index: Tensor, node: int, depth: int, both: bool = False) -> tuple
         (tensor([0, 1, 2]), tensor([[0, 1, 2],
                 [1, 0, 1]]), tensor([0, 1, 2]))
     """
-    known, seen = {node: 0}, torch.zeros(edge_index.size(1), dtype=torch.bool)
+    distances, seen = {node: 0}, torch.zeros(edge_index.size(1), dtype=torch.bool)
     front = torch.tensor([node])
     for distance in range(1, depth + 1):
         into = torch.isin(edge_index[1], front)
         out = torch.isin(edge_index[0], front) if both else torch.zeros_like(into)
         seen |= into | out
         new = torch.cat([edge_index[0][into], edge_index[1][out]]).unique().tolist()
-        new = [each for each in new if each not in known]
-        known |= dict.fromkeys(new, distance)
+        new = [neighbour for neighbour in new if neighbour not in distances]
+        distances |= dict.fromkeys(new, distance)
         front = torch.tensor(new, dtype=torch.long)
-    place = {each: number for number, each in enumerate(known)}
+    place = {end: number for number, end in enumerate(distances)}
     edges = [[place[end] for end in ends] for ends in edge_index[:, seen].tolist()]
-    kept = edge_index.new_tensor([*known])
-    return kept, edge_index.new_tensor(edges).reshape(2, -1), edge_index.new_tensor([*known.values()])
+    kept = edge_index.new_tensor([*distances])
+    return kept, edge_index.new_tensor(edges).reshape(2, -1), edge_index.new_tensor([*distances.values()])
 
 
 @torch.no_grad()
@@ -140,11 +140,11 @@ def survey(encoder: WLSparse, batches: Iterable[Batch], k: int = 12) -> dict[str
     """
     batches, rows = [*batches], []
     for batch in batches:
-        found = _patterns(encoder, batch)
-        columns = encoder.pattern_weights(found), encoder.frequencies_of(found), found.depth
-        kept = torch.from_numpy(np.unique(found.colour.numpy(), return_index=True)[1])
-        rows.append([each[kept].numpy() for each in (found.colour, *columns)])
-    colour, weight, frequency, depth = (np.concatenate(each) for each in zip(*rows, strict=True))
+        patterns = _patterns(encoder, batch)
+        columns = encoder.pattern_weights(patterns), encoder.frequencies_of(patterns), patterns.depth
+        kept = torch.from_numpy(np.unique(patterns.colour.numpy(), return_index=True)[1])
+        rows.append([column[kept].numpy() for column in (patterns.colour, *columns)])
+    colour, weight, frequency, depth = (np.concatenate(column) for column in zip(*rows, strict=True))
     first = np.unique(colour, return_index=True)[1]
     first = first[frequency[first] > 0]
     if not len(first):
@@ -154,10 +154,10 @@ def survey(encoder: WLSparse, batches: Iterable[Batch], k: int = 12) -> dict[str
 
 
 def _packed(patterns: list[Pattern]) -> dict[str, np.ndarray]:
-    cat = {name: [getattr(each, name).numpy() for each in patterns] for name in ("x", "edge_index", "distance")}
-    figures = [[each.weight, each.frequency, each.nodes[0], each.depth] for each in patterns]
+    cat = {name: [getattr(pattern, name).numpy() for pattern in patterns] for name in ("x", "edge_index", "distance")}
+    figures = [[pattern.weight, pattern.frequency, pattern.nodes[0], pattern.depth] for pattern in patterns]
     return {
-        "sizes": np.array([[len(each.x), each.edge_index.size(1)] for each in patterns]).reshape(-1, 2),
+        "sizes": np.array([[len(pattern.x), pattern.edge_index.size(1)] for pattern in patterns]).reshape(-1, 2),
         "of_each": np.array(figures),
         **{f"ball_{name}": np.concatenate(values, -1 if name == "edge_index" else 0) for name, values in cat.items()},
     }
@@ -165,7 +165,7 @@ def _packed(patterns: list[Pattern]) -> dict[str, np.ndarray]:
 
 def load_patterns(arrays: Mapping[str, np.ndarray]) -> list[Pattern]:
     """Return the heaviest patterns from the arrays of `survey`."""
-    nodes, edges = (np.cumsum(each)[:-1] for each in arrays["sizes"].T)
+    nodes, edges = (np.cumsum(counts)[:-1] for counts in arrays["sizes"].T)
     x, distance = (np.split(arrays[f"ball_{name}"], nodes) for name in ("x", "distance"))
     ends = np.split(arrays["ball_edge_index"], edges, axis=1)
     return [

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphcl.errors import InputError
-from graphcl.sparse import index as module
-from graphcl.sparse.index import SparseIndex
-from graphcl.sparse.rows import SparseRows
+from graphcl.extensions.sparse import index as module
+from graphcl.extensions.sparse.index import SparseIndex
+from graphcl.extensions.sparse.rows import SparseRows
 
 
 def random_rows(n, seed, columns=40, most=12):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,28 +38,28 @@ class Patterns:
     node: Tensor
     parent: Tensor
 
+    @classmethod
+    def of(cls, colours: Tensor, batch: Tensor, size: int) -> Patterns:
+        """Return the patterns of `size` graphs from their nodes' colours `[D + 1, N]` and the graph of each node `[N]`.
 
-def patterns(colours: Tensor, batch: Tensor, size: int) -> Patterns:
-    """Return the patterns of `size` graphs from their nodes' colours `[D + 1, N]` and the graph of each node `[N]`.
-
-    Example:
-        >>> found = patterns(torch.tensor([[7, 7, 5], [8, 9, 6]]), torch.tensor([0, 0, 0]), 1)
-        >>> found.colour.tolist(), found.count.tolist(), found.parent.tolist()
-        ([5, 6, 7, 8, 9], [1, 1, 2, 1, 1], [5, 0, 5, 2, 2])
-    """
-    flat, nodes = colours.flatten(), colours.size(1)
-    by_value = flat.argsort()
-    order, _ = group(batch.repeat(colours.size(0))[by_value], size, by_value)
-    colour, graph = flat[order], batch[order % nodes] if nodes else batch
-    new = torch.ones_like(colour, dtype=torch.bool)
-    new[1:] = (colour[1:] != colour[:-1]) | (graph[1:] != graph[:-1])
-    start = nonzero(new)
-    count = torch.diff(start, append=start.new_tensor([len(colour)]))
-    one, graph = order[start], graph[start]
-    of = torch.full((nodes + len(flat),), len(start), device=flat.device)  # "depth -1" has no patterns
-    of[order + nodes] = new.cumsum(0) - 1
-    ptr = pointers(torch.bincount(graph, minlength=size))
-    return Patterns(ptr, colour[start], count, one // max(nodes, 1), one % max(nodes, 1), of[one])
+        Example:
+            >>> patterns = Patterns.of(torch.tensor([[7, 7, 5], [8, 9, 6]]), torch.tensor([0, 0, 0]), 1)
+            >>> patterns.colour.tolist(), patterns.count.tolist(), patterns.parent.tolist()
+            ([5, 6, 7, 8, 9], [1, 1, 2, 1, 1], [5, 0, 5, 2, 2])
+        """
+        flat, nodes = colours.flatten(), colours.size(1)
+        by_value = flat.argsort()
+        order, _ = group(batch.repeat(colours.size(0))[by_value], size, by_value)
+        colour, graph = flat[order], batch[order % nodes] if nodes else batch
+        new = torch.ones_like(colour, dtype=torch.bool)
+        new[1:] = (colour[1:] != colour[:-1]) | (graph[1:] != graph[:-1])
+        start = nonzero(new)
+        count = torch.diff(start, append=start.new_tensor([len(colour)]))
+        one, graph = order[start], graph[start]
+        of = torch.full((nodes + len(flat),), len(start), device=flat.device)  # "depth -1" has no patterns
+        of[order + nodes] = new.cumsum(0) - 1
+        ptr = pointers(torch.bincount(graph, minlength=size))
+        return cls(ptr, colour[start], count, one // max(nodes, 1), one % max(nodes, 1), of[one])
 
 
 def unary(count: Tensor) -> tuple[Tensor, Tensor]:
@@ -75,6 +75,33 @@ def unary(count: Tensor) -> tuple[Tensor, Tensor]:
 def column_ids(colour: Tensor, times: Tensor) -> Tensor:
     """Return the 64-bit number of the column "`colour` occurs at least `times` times"; for 1, it is the colour."""
     return torch.where(times == 1, colour, mix(colour + times * GOLDEN))
+
+
+def frequencies(batches: Iterable[tuple[Tensor, ...]], least: int) -> tuple[Tensor, Tensor]:
+    """Return the colours that occur in at least `least` groups, ascending, and the number of groups of each.
+
+    Memory: 16 bytes for each pattern of each group.
+
+    Args:
+        batches: colours `[D + 1, N]` of nodes and the group of each node `[N]`; a group may be in several batches.
+        least: least number of groups.
+
+    Example:
+        >>> frequencies([(torch.tensor([[5, 7, 5, 5]]), torch.tensor([0, 0, 0, 1]))], least=2)
+        (tensor([5]), tensor([2]))
+    """
+    pairs = [_distinct(torch.stack([colours.flatten(), of_node.repeat(len(colours))])) for colours, of_node in batches]
+    colour, count = _distinct(torch.cat(pairs, 1))[0].unique_consecutive(return_counts=True)
+    return colour[count >= least], count[count >= least]
+
+
+def _distinct(pairs: Tensor) -> Tensor:
+    """Return the distinct columns of `pairs [2, M]`, sorted by the first row."""
+    pairs = pairs[:, pairs[1].argsort()]
+    pairs = pairs[:, pairs[0].argsort(stable=True)]
+    new = torch.ones_like(pairs[0], dtype=torch.bool)
+    new[1:] = (pairs[:, 1:] != pairs[:, :-1]).any(0)
+    return pairs[:, new]
 
 
 @dataclass(frozen=True)
@@ -145,7 +172,7 @@ class SparseRows(Embeddings):
         from pyarrow import LargeListArray
 
         lists = {"indices": self.column, "values": self.value}
-        return {name: LargeListArray.from_arrays(self.ptr.numpy(), each.numpy()) for name, each in lists.items()}
+        return {name: LargeListArray.from_arrays(self.ptr.numpy(), values.numpy()) for name, values in lists.items()}
 
     def row(self) -> Tensor:
         """Return the row of each value `[M]`."""
@@ -159,24 +186,24 @@ class SparseRows(Embeddings):
         """
         from scipy.sparse import csr_array
 
-        ids, value, ptr = (each.detach().cpu().numpy() for each in (self.column, self.value, self.ptr))
+        ids, value, ptr = (array.detach().cpu().numpy() for array in (self.column, self.value, self.ptr))
         if columns is None:
             columns, place = np.unique(ids, return_inverse=True)
         else:
             place = np.searchsorted(columns, ids)
-            known = columns[np.minimum(place, len(columns) - 1)] == ids if len(columns) else np.zeros(len(ids), bool)
-            ptr = np.concatenate([[0], np.cumsum(known)])[ptr]
-            value, place = value[known], place[known]
+            kept = columns[np.minimum(place, len(columns) - 1)] == ids if len(columns) else np.zeros(len(ids), bool)
+            ptr = np.concatenate([[0], np.cumsum(kept)])[ptr]
+            value, place = value[kept], place[kept]
         small = np.int32 if max(len(value), len(columns)) < 2**31 else np.int64  # scikit-learn's solvers need 32 bits
         shape = len(self), len(columns)
         return csr_array((value, place.astype(small), ptr.astype(small)), shape=shape), columns
 
     @classmethod
-    def cat(cls, rows: Sequence[SparseRows]) -> SparseRows:
+    def cat(cls, parts: Sequence[SparseRows]) -> SparseRows:
         """Return rows one below the other."""
-        encoder = same_encoder(*(each.encoder for each in rows))
-        ptr = pointers(torch.cat([each.ptr.diff() for each in rows]))
-        return cls(ptr, torch.cat([each.column for each in rows]), torch.cat([each.value for each in rows]), encoder)
+        encoder = same_encoder(*(part.encoder for part in parts))
+        ptr = pointers(torch.cat([part.ptr.diff() for part in parts]))
+        return cls(ptr, torch.cat([part.column for part in parts]), torch.cat([part.value for part in parts]), encoder)
 
 
 def same_encoder(*digests: str | None) -> str | None:

@@ -15,7 +15,7 @@ import torch
 
 from graphcl.arguments import shown
 from graphcl.errors import InputError, InputTypeError, reason
-from graphcl.sparse.rows import SparseRows, same_encoder
+from graphcl.extensions.sparse.rows import SparseRows, same_encoder
 from graphcl.system.arrays import id_arrays, ids_of, read_arrays
 from graphcl.system.files import new_file, write_whole
 
@@ -139,8 +139,7 @@ class SparseIndex:
         if len(names) < len(part.ids):
             name, count = Counter(part.ids.tolist()).most_common(1)[0]
             raise InputError(f"id {shown(name)} occurs {count} times; ids must differ.")
-        if present := names & self._names:
-            name = next(iter(present))
+        for name in names & self._names:
             raise InputError(f"id {shown(name)} is in the index already; remove it first, or give another id.")
         self._names |= names
         self._parts.append(part)
@@ -159,8 +158,8 @@ class SparseIndex:
             InputError: an id is not in the index.
         """
         gone = set(_ids(ids).tolist())
-        if unknown := gone - self._names:
-            raise InputError(f"id {shown(next(iter(unknown)))} is not in the index, so nothing was removed.")
+        for name in gone - self._names:
+            raise InputError(f"id {shown(name)} is not in the index, so nothing was removed.")
         self._names -= gone
         masks = [np.array([name not in gone for name in part.ids.tolist()]) for part in self._parts]
         self._parts = [part.kept(mask) for part, mask in zip(self._parts, masks, strict=True) if mask.any()]
@@ -272,7 +271,8 @@ def _check_rows(h: object) -> None:
     bounds = ptr.dim() == 1 and ptr.dtype == torch.long and len(ptr) > 0 and int(ptr[0]) == 0 and int(ptr[-1]) == size
     if not bounds or bool((ptr[1:] < ptr[:-1]).any()) or h.column.shape != h.value.shape or h.column.dim() != 1:
         raise InputError("the arrays of the rows do not fit: `ptr` must ascend from 0 to the number of values.")
-    if bad := int((~(h.value.abs() < LARGEST)).sum()):
+    bad = int((~(h.value.abs() < LARGEST)).sum())
+    if bad:
         raise InputError(f"the values of rows must be finite and below {LARGEST:.0e}, got {bad} that are not.")
 
 
@@ -282,8 +282,8 @@ def _part(arrays: dict[str, np.ndarray]) -> Part:
 
     kinds: dict[str, tuple[Any, ...]] = {"data": (np.float32, np.float64), "column": (np.int64,)}
     for name in ("data", "indices", "indptr", "column"):
-        found, allowed = arrays[name], kinds.get(name, (np.int32, np.int64))
-        _need(found.ndim == 1 and found.dtype in allowed, f"`{name}` is {list(found.shape)} of {found.dtype}")
+        array, allowed = arrays[name], kinds.get(name, (np.int32, np.int64))
+        _need(array.ndim == 1 and array.dtype in allowed, f"`{name}` is {list(array.shape)} of {array.dtype}")
     form, shape = arrays["format"].item(), tuple(arrays["shape"].tolist())
     _need(form in (b"csr", b"csc"), f"its format is {shown(form)}")
     _need(len(shape) == 2 and all(type(size) is int and size >= 0 for size in shape), f"its shape is {shown(shape)}")

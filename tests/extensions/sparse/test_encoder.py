@@ -7,11 +7,10 @@ import pytest
 import torch
 from torch_geometric.data import Batch
 
+from graphcl.extensions.sparse.encoder import WLSparse
+from graphcl.extensions.sparse.rows import SparseRows, frequencies, shared_columns
 from graphcl.graphs import wl
 from graphcl.losses import Loss
-from graphcl.sparse.encoder import WLSparse
-from graphcl.sparse.frequencies import frequencies
-from graphcl.sparse.rows import SparseRows, shared_columns
 from tests import memory
 from tests.conftest import small_graphs
 

@@ -14,9 +14,9 @@ import torch
 from torch_geometric.data import Batch
 from torch_geometric.utils import k_hop_subgraph
 
-from graphcl.report.patterns import pattern_figure, weights_figure
-from graphcl.sparse.encoder import WLSparse
-from graphcl.sparse.explain import ball, explain, heaviest, load_patterns, survey
+from graphcl.extensions.sparse.encoder import WLSparse
+from graphcl.extensions.sparse.explain import ball, explain, heaviest, load_patterns, survey
+from graphcl.extensions.sparse.figures import pattern_figure, weights_figure
 from tests.conftest import small_graphs
 
 
@@ -95,7 +95,7 @@ def test_the_example_finds_a_function_in_a_new_release(tmp_path, monkeypatch, ca
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["functions.py", "old", "new", "difflib.py:find_longest_match"])
     with torch.random.fork_rng(devices=[]):
-        runpy.run_path(str(Path(__file__).parents[2] / "examples" / "functions.py"), run_name="__main__")
+        runpy.run_path(str(Path(__file__).parents[3] / "examples" / "functions.py"), run_name="__main__")
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 5
     percent, name = re.fullmatch(r" *([\d.]+) % (\S+)", lines[0]).groups()

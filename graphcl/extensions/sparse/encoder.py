@@ -15,12 +15,18 @@ from torch_geometric.data import Batch, Data
 
 from graphcl.arguments import Positive, interval
 from graphcl.errors import InputError
+from graphcl.extensions.sparse.rows import (
+    Patterns,
+    SparseRows,
+    column_ids,
+    frequencies,
+    shared_columns,
+    unary,
+)
 from graphcl.graphs.segment import pointers
 from graphcl.graphs.wl import first_colours, refine
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import encoders
-from graphcl.sparse.frequencies import frequencies
-from graphcl.sparse.rows import Patterns, SparseRows, column_ids, patterns, shared_columns, unary
 
 FREQUENCIES, TIMES = 16, 8
 """Numbers of classes of a pattern's frequency in training, and of how often it occurs in a graph: powers of two."""
@@ -78,7 +84,7 @@ class SparseModel(ContrastiveModel):
 
     def report_arrays(self, batches: Iterable[Batch]) -> dict[str, np.ndarray]:
         """Return the arrays of the encoder's patterns, see `survey`; none before training."""
-        from graphcl.sparse.explain import survey
+        from graphcl.extensions.sparse.explain import survey
 
         encoder = copy.deepcopy(self.encoder).cpu()
         if not bool(encoder.b.any()):  # nothing was trained
@@ -86,8 +92,8 @@ class SparseModel(ContrastiveModel):
         return {f"patterns_{name}": values for name, values in survey(encoder, batches).items()}
 
     def explain(self, one: Data, other: Data, k: int = 10, min_depth: int = 0) -> list[Any]:
-        """Return the k patterns that add most to the cosine of two graphs, see `graphcl.sparse.explain.explain`."""
-        from graphcl.sparse.explain import explain
+        """Return the k patterns that add most to the cosine of two graphs, see the function `explain`."""
+        from graphcl.extensions.sparse.explain import explain
 
         return list(explain(copy.deepcopy(self.encoder).cpu(), one, other, k, min_depth))
 
@@ -151,6 +157,13 @@ class WLSparse(nn.Module):
             self.register_buffer(name, torch.zeros(0, dtype=torch.long))
         self.register_buffer("version", torch.tensor(VERSION))
 
+    @staticmethod
+    def report_section(arrays: Mapping[str, np.ndarray]) -> dict[str, Any] | None:
+        """Return the section of a run's report, see `patterns_section`."""
+        from graphcl.extensions.sparse.figures import patterns_section
+
+        return patterns_section(arrays)
+
     @property
     def out_channels(self) -> int:
         """Number of columns of the training graphs, at least 1."""
@@ -170,13 +183,13 @@ class WLSparse(nn.Module):
         """
         seen, columns, done = [], [], 0
         for batch in batches:
-            own = group[done : done + batch.num_graphs].to(self.a.device)
+            of_graph = group[done : done + batch.num_graphs].to(self.a.device)
             done += batch.num_graphs
-            found = self.patterns(batch.x, batch.edge_index, batch.batch, len(own), batch.get("edge_attr"))
-            of_pattern = own.repeat_interleave(found.ptr.diff())
+            patterns = self.patterns(batch.x, batch.edge_index, batch.batch, len(of_graph), batch.get("edge_attr"))
+            of_pattern = of_graph.repeat_interleave(patterns.ptr.diff())
             counted = of_pattern >= 0
-            seen.append((found.colour[counted][None], of_pattern[counted]))
-            of, _, column = self._columns(found)
+            seen.append((patterns.colour[counted][None], of_pattern[counted]))
+            of, _, column = self._columns(patterns)
             columns.append(column[counted[of]].unique())
         self.colour, self.frequency = frequencies(seen, least)
         self.column = torch.cat(columns).unique()
@@ -213,25 +226,25 @@ class WLSparse(nn.Module):
         self, x: Tensor, edge_index: Tensor, batch: Tensor, size: int, edge_attr: Tensor | None = None
     ) -> Patterns:
         """Return the patterns of `size` graphs; arguments as for `rows`."""
-        return patterns(self.colours(x, edge_index, edge_attr), batch, size)
+        return Patterns.of(self.colours(x, edge_index, edge_attr), batch, size)
 
-    def rows_of(self, found: Patterns) -> tuple[SparseRows, Tensor]:
-        """Return the rows of the graphs with the patterns `found`, and the pattern of each value `[M]`."""
-        of, times, column = self._columns(found)
-        value = self._weights(found, of, times)
+    def rows_of(self, patterns: Patterns) -> tuple[SparseRows, Tensor]:
+        """Return the rows of the graphs with the patterns `patterns`, and the pattern of each value `[M]`."""
+        of, times, column = self._columns(patterns)
+        value = self._weights(patterns, of, times)
         if self.columns == "log_counts":
             value = value * times.to(value.dtype).log1p()
-        ptr = pointers(found.count)[found.ptr] if self.columns == "unary" else found.ptr
+        ptr = pointers(patterns.count)[patterns.ptr] if self.columns == "unary" else patterns.ptr
         row = torch.arange(len(ptr) - 1, device=ptr.device).repeat_interleave(ptr.diff())
         norm = value.new_zeros(len(ptr) - 1).index_add(0, row, value.square())
         return SparseRows(ptr, column, value * norm[row].rsqrt()), of
 
-    def _columns(self, found: Patterns) -> tuple[Tensor, Tensor, Tensor]:
+    def _columns(self, patterns: Patterns) -> tuple[Tensor, Tensor, Tensor]:
         """Return the pattern, the number t and the 64-bit number of each column, all `[M]`."""
         if self.columns == "unary":
-            of, times = unary(found.count)
-            return of, times, column_ids(found.colour[of], times)
-        return torch.arange(len(found.count), device=found.count.device), found.count, found.colour
+            of, times = unary(patterns.count)
+            return of, times, column_ids(patterns.colour[of], times)
+        return torch.arange(len(patterns.count), device=patterns.count.device), patterns.count, patterns.colour
 
     def forward(
         self,
@@ -245,33 +258,33 @@ class WLSparse(nn.Module):
         """Return a dense matrix with the same inner products as the rows, see `shared_columns`."""
         return shared_columns(self.rows(x, edge_index, batch, size=size, edge_attr=edge_attr))
 
-    def pattern_weights(self, found: Patterns) -> Tensor:
+    def pattern_weights(self, patterns: Patterns) -> Tensor:
         """Return the weight of the column "occurs at least once" of each pattern, `[R]`."""
-        return self._weights(found, torch.arange(len(found.count)), torch.ones_like(found.count))
+        return self._weights(patterns, torch.arange(len(patterns.count)), torch.ones_like(patterns.count))
 
-    def frequencies_of(self, found: Patterns) -> Tensor:
+    def frequencies_of(self, patterns: Patterns) -> Tensor:
         """Return the number of training groups with each pattern `[R]`; 0 for those without a weight of their own."""
-        return torch.cat([self.frequency, self.frequency.new_zeros(1)])[self._slots(found.colour)]
+        return torch.cat([self.frequency, self.frequency.new_zeros(1)])[self._slots(patterns.colour)]
 
-    def _weights(self, found: Patterns, of: Tensor, times: Tensor) -> Tensor:
+    def _weights(self, patterns: Patterns, of: Tensor, times: Tensor) -> Tensor:
         """Return the weight of each column `[M]`, of pattern `of [M]` and t `times [M]`."""
-        slot, frequency = self._slots(found.colour), self.frequencies_of(found).clamp(min=1)
-        weights = self.a[found.depth[of], _power(frequency, FREQUENCIES)[of], _power(times, TIMES)]
-        own = torch.cat([self.b * self.scale, self.b.new_zeros(1)])[slot]
-        own = torch.cat([own, own.new_zeros(1)])  # of the parent at depth 0
-        total, parent = own[:-1], torch.cat([found.parent, found.parent.new_tensor([len(slot)])])
-        above = found.parent
+        slot, frequency = self._slots(patterns.colour), self.frequencies_of(patterns).clamp(min=1)
+        weights = self.a[patterns.depth[of], _power(frequency, FREQUENCIES)[of], _power(times, TIMES)]
+        shift = torch.cat([self.b * self.scale, self.b.new_zeros(1)])[slot]
+        shift = torch.cat([shift, shift.new_zeros(1)])  # of the parent at depth 0
+        total, parent = shift[:-1], torch.cat([patterns.parent, patterns.parent.new_tensor([len(slot)])])
+        above = patterns.parent
         for _ in range(self.depth):
-            total, above = total + own[above], parent[above]
+            total, above = total + shift[above], parent[above]
         return (weights + total[of]).exp()
 
     def resize_for(self, state: Mapping[str, Any]) -> str:
         """Give the weights and buffers of patterns the sizes in a state dict; return what is wrong with it, or ""."""
         saved = {name: state[name] for name in OF_PATTERNS if isinstance(state.get(name), Tensor)}
         for name, value in saved.items():
-            own = getattr(self, name)
-            if value.shape != own.shape and value.dim() == 1:
-                empty = own.new_zeros(value.shape)
+            before = getattr(self, name)
+            if value.shape != before.shape and value.dim() == 1:
+                empty = before.new_zeros(value.shape)
                 setattr(self, name, nn.Parameter(empty) if name == "b" else empty)
         version = state.get("version")
         if version is None:
@@ -287,7 +300,8 @@ class WLSparse(nn.Module):
         return ""
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
-        if problem := self.resize_for({name: state_dict.get(prefix + name) for name in (*OF_PATTERNS, "version")}):
+        problem = self.resize_for({name: state_dict.get(prefix + name) for name in (*OF_PATTERNS, "version")})
+        if problem:
             rest[-1].append(problem)  # PyTorch's list of errors
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
@@ -301,11 +315,11 @@ class WLSparse(nn.Module):
 
     def _slots(self, colour: Tensor) -> Tensor:
         """Return the place of each colour in `self.colour`, or its length for unknown ones."""
-        known = len(self.colour)
-        if not known:
+        count = len(self.colour)
+        if not count:
             return torch.zeros_like(colour)
-        place = torch.searchsorted(self.colour, colour).clamp(max=known - 1)
-        return torch.where(self.colour[place] == colour, place, known)
+        place = torch.searchsorted(self.colour, colour).clamp(max=count - 1)
+        return torch.where(self.colour[place] == colour, place, count)
 
 
 def _power(number: Tensor, most: int) -> Tensor:

@@ -18,11 +18,11 @@ from graphcl.evaluate import knn, logreg, retrieval, svm
 from graphcl.experiment.build import make_method, make_model, prepared
 from graphcl.experiment.dry_run import try_settings
 from graphcl.experiment.parts import grouped_parts, training_rows
+from graphcl.extensions.sparse.encoder import WLSparse
+from graphcl.extensions.sparse.index import SparseIndex
+from graphcl.extensions.sparse.rows import SparseRows
 from graphcl.loaders.resident import ResidentLoader
 from graphcl.registry import losses
-from graphcl.sparse.encoder import WLSparse
-from graphcl.sparse.index import SparseIndex
-from graphcl.sparse.rows import SparseRows
 from graphcl.training.loop import embed
 
 SETTINGS = {"encoder": {"name": "wl_sparse", "depth": 2}, "positives": "group", "eval": ["retrieval"]}
