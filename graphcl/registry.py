@@ -216,7 +216,7 @@ evaluators = Registry(
     note="",
 )
 """Functions that score embeddings; `graphcl.evaluate.needs` describes their facts."""
-references = Registry("row", "graphcl.references", group="graphcl.references", label="", needs="", task="", place="50")
+references = Registry("row", "graphcl.references", group="graphcl.references", label="", needs="", task="", after="")
 """Functions that return an embedding or a kernel; `graphcl.references.rows` describes their facts."""
 references.reserve("metric", "gain", "gain_over_best", "best_reference", "per_seed")  # keys of `result.json`
 datasets = Registry("data set", "graphcl.datasets.names", group="graphcl.datasets")

@@ -9,9 +9,9 @@ A row is a function of `Inputs` that returns an embedding `[n, columns]` or a `K
   `trained`, a task of one of its evaluators, `graph.NAME`, an attribute of the graphs, or `module.NAME`, a module of an
   optional package; default: nothing.
 - `task`: the row is scored by the evaluators of this task only, see `graphcl.evaluate.needs`; default: by all.
-- `place`: text that rows are sorted by; default: `50`, behind all other references.
+- `after`: row that it follows in tables, by name if several follow one row; default: behind the other references.
 
-A row that needs `trained` is computed after training; all others are references.
+A row that needs `trained` is computed after training, and stands behind those that do not; all others are references.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def compute_rows(inputs: Inputs, names: Collection[str], tasks: Collection[str])
     Raises:
         InputError: a row is neither a kernel nor an embedding of all graphs or nodes.
     """
-    has, found = inputs.has().union(tasks), {}
+    has, rows = inputs.has().union(tasks), {}
     for name in row_labels():
         needs = f"{references.fact(name, 'needs')} {references.fact(name, 'task')}".split()
         if name in names and has.issuperset(needs):
@@ -95,14 +95,24 @@ def compute_rows(inputs: Inputs, names: Collection[str], tasks: Collection[str])
             if not isinstance(row, Kernel | Embeddings) and (len(shape) != 2 or shape[0] < n):
                 got = f"shape {shape}" if shape else type(row).__name__
                 raise InputError(f"row `{name}` must return an embedding [{n}, columns] or a Kernel, got {got}.")
-            found[name] = row
-    return found
+            rows[name] = row
+    return rows
 
 
 def row_labels(names: Iterable[str] | None = None) -> dict[str, str]:
     """Return name -> label of the rows `names` in the order of tables; default: all that are registered."""
-    order = sorted(references if names is None else names, key=lambda name: (references.fact(name, "place"), name))
+    order = sorted(references if names is None else names, key=_place)
     return {name: references.fact(name, "label") or name for name in order}
+
+
+def _place(name: str) -> tuple[bool, bool, bool, list[str]]:
+    """Return the key by which tables are sorted: the names of the rows that `name` follows, from the first one on."""
+    chain = [name]
+    before = references.fact(name, "after")
+    while before in references and before not in chain:
+        chain.insert(0, before)
+        before = references.fact(before, "after")
+    return before != "start", is_trained(chain[0]), chain[0] == "trained", chain
 
 
 def without_training() -> tuple[str, ...]:

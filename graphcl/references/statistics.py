@@ -1,4 +1,4 @@
-"""The rows of simple statistics and of node labels, which need no encoder."""
+"""The rows that need no encoder: equal embeddings, simple statistics, and sums of node labels."""
 
 from __future__ import annotations
 
@@ -15,14 +15,26 @@ from graphcl.references.rows import Inputs
 from graphcl.registry import references
 
 
-@references.register("statistics", label="graph statistics", needs="graphs columns", place="02")
+@references.register("majority", label="majority class", task="predict", after="start")
+def majority(inputs: Inputs) -> Tensor:
+    """Return zeros, for which a classifier predicts the largest class of its training part."""
+    return torch.zeros(inputs.dataset.num_rows, 1)
+
+
+@references.register("random", label="random order", task="search", after="majority")
+def random_order(inputs: Inputs) -> Tensor:
+    """Return zeros, by which all candidates of a query are equal."""
+    return majority(inputs)
+
+
+@references.register("statistics", label="graph statistics", needs="graphs columns", after="random")
 def statistics(inputs: Inputs) -> Tensor:
     """Return sizes and histograms of each graph, without the columns that are zero for all but copies."""
-    found = graph_statistics(inputs.batches, inputs.max_degree)
-    return found[:, (found[: len(inputs.dataset)] != 0).any(dim=0)]
+    rows = graph_statistics(inputs.batches, inputs.max_degree)
+    return rows[:, (rows[: len(inputs.dataset)] != 0).any(dim=0)]
 
 
-@references.register("bag", label="bag of node labels", needs="graphs columns search", place="03")
+@references.register("bag", label="bag of node labels", needs="graphs columns search", after="statistics")
 def bag(inputs: Inputs) -> Tensor:
     """Return the sum of each graph's node features."""
     return bag_of_labels(inputs.batches)

@@ -22,7 +22,7 @@ DEPTH = 5
 """Largest depth of the colours; the validation part chooses one from 0."""
 
 
-@references.register("wl", label="WL kernel", needs="columns groups", task="search", place="11")
+@references.register("wl", label="WL kernel", needs="columns groups", task="search", after="calibrated")
 def wl(inputs: Inputs) -> Kernel:
     r"""Return the WL subtree kernel of the graphs in the validation and the test part.
 
@@ -34,7 +34,7 @@ def wl(inputs: Inputs) -> Kernel:
     return _kernels(inputs.dataset, *_held_out(inputs))[0]
 
 
-@references.register("wl_oa", label="WL-OA kernel", needs="columns groups", task="search", place="12")
+@references.register("wl_oa", label="WL-OA kernel", needs="columns groups", task="search", after="wl")
 def wl_oa(inputs: Inputs) -> Kernel:
     """Return the WL optimal assignment kernel, for the rest like `wl`."""
     return _kernels(inputs.dataset, *_held_out(inputs))[1]
@@ -52,13 +52,13 @@ def _kernels(dataset: GraphDataset, *graphs: int) -> tuple[Kernel, Kernel]:
     place = np.full(dataset.num_rows, -1)
     place[list(graphs)] = np.arange(len(graphs))
     labels, edge_index, batch = first_colours(dataset, torch.tensor(graphs))
-    counts, found = list[Any](), -1
+    counts, largest = list[Any](), -1
     for colours in numbered(labels, edge_index, DEPTH):
-        if colours.max() == found:  # deeper ones would be equal
+        if colours.max() == largest:  # deeper ones would be equal
             break
-        found = colours.max()
+        largest = colours.max()
         counts.append(histogram(colours, batch))
-    return kernel(counts, place), kernel([unary(each) for each in counts], place)
+    return kernel(counts, place), kernel([unary(columns) for columns in counts], place)
 
 
 def kernel(columns: list[Any], place: np.ndarray) -> Kernel:
@@ -92,18 +92,18 @@ def first_colours(dataset: GraphDataset, graphs: Tensor) -> tuple[np.ndarray, np
 
     Two nodes have the same first colour if their rows of `x` are equal.
     """
-    batches, n = [], len(dataset)
-    for each, own in ((dataset, graphs[graphs < n]), (dataset.targets, graphs[graphs >= n] - n)):
-        if each is not None and len(own):
-            loader = make_loader(each, 1024)
-            loader.batch_sampler.restrict_to(own)
-            batches.append(loader)
-    known: dict[bytes, int] = {}
+    loaders, n = [], len(dataset)
+    for side, rows in ((dataset, graphs[graphs < n]), (dataset.targets, graphs[graphs >= n] - n)):
+        if side is not None and len(rows):
+            loader = make_loader(side, 1024)
+            loader.batch_sampler.restrict_to(rows)
+            loaders.append(loader)
+    colour_of: dict[bytes, int] = {}
     labels, edges, of_graph = [], [], []
     first = done = 0
-    for batch in itertools.chain(*batches):
-        rows, number = np.unique(batch.x.numpy(), axis=0, return_inverse=True)
-        numbers = [known.setdefault(row.tobytes(), len(known)) for row in rows]
+    for batch in itertools.chain(*loaders):
+        values, number = np.unique(batch.x.numpy(), axis=0, return_inverse=True)
+        numbers = [colour_of.setdefault(row.tobytes(), len(colour_of)) for row in values]
         labels.append(np.asarray(numbers)[number.reshape(-1)])
         edges.append(batch.edge_index.numpy() + first)
         of_graph.append(batch.batch.numpy() + done)

@@ -177,7 +177,7 @@ def test_a_run_scores_groups_without_classes_in_all_rows(tmp_path, capsys):
     assert re.search(rf"\nretrieval, trained, 95 % over 4 groups +[\d.]+ to [\d.]+ {re.escape(note)}\n", printed)
     assert f"| row | MRR % | ± seeds | 95 % over 4 groups {note} |" in (tmp_path / "run" / "card.md").read_text()
     rows = ["random", "statistics", "bag", "untrained", "calibrated", "wl", "wl_oa"]
-    rows += ["wl_sparse", "hybrid", "bag_trained", "trained"]
+    rows += ["bag_trained", "wl_sparse", "hybrid", "trained"]
     assert list(found.rows) == rows
     assert found.rows["random"].mean == pytest.approx(100 * sum(1 / rank for rank in range(1, 8)) / 7)
     score = found.scores["retrieval"]["trained"][0]

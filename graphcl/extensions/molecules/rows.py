@@ -15,25 +15,27 @@ from graphcl.system.optional import import_rdkit
 NEEDS = "graph.smiles module.rdkit"
 
 
-@references.register("ecfp4", label="ECFP4 fingerprints", needs=NEEDS, place="08")
+@references.register("ecfp4", label="ECFP4 fingerprints", needs=NEEDS, after="calibrated")
 def ecfp4_row(inputs: Inputs) -> Tensor:
     """Return `ecfp4` of the molecules."""
     return ecfp4(_smiles(inputs))
 
 
-@references.register("ecfp4_counts", label="ECFP4 counts", needs=NEEDS, place="09")
+@references.register("ecfp4_counts", label="ECFP4 counts", needs=NEEDS, after="ecfp4")
 def ecfp4_counts_row(inputs: Inputs) -> Tensor:
     """Return `ecfp4_counts` of the molecules."""
     return ecfp4_counts(_smiles(inputs))
 
 
-@references.register("descriptors", label="RDKit descriptors", needs=NEEDS, place="10")
+@references.register("descriptors", label="RDKit descriptors", needs=NEEDS, after="ecfp4_counts")
 def descriptors_row(inputs: Inputs) -> Tensor:
     """Return `descriptors` of the molecules."""
     return descriptors(_smiles(inputs))
 
 
-@references.register("descriptors+trained", label="descriptors + trained", needs=f"{NEEDS} dense trained", place="98")
+@references.register(
+    "descriptors+trained", label="descriptors + trained", needs=f"{NEEDS} dense trained", after="bag_trained"
+)
 def descriptors_and_trained(inputs: Inputs) -> Tensor:
     """Return descriptors and embeddings by the trained encoder side by side."""
     assert inputs.trained is not None

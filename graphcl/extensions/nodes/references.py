@@ -10,13 +10,13 @@ from graphcl.references.rows import Inputs
 from graphcl.registry import references
 
 
-@references.register("raw", label="raw features", needs="nodes", place="04")
+@references.register("raw", label="raw features", needs="nodes", after="bag")
 def raw(inputs: Inputs) -> Tensor:
     """Return the features of the nodes."""
     return torch.cat([batch.x for batch in inputs.batches]).cpu()
 
 
-@references.register("propagated", label="propagated features", needs="nodes", place="05")
+@references.register("propagated", label="propagated features", needs="nodes", after="raw")
 def propagated(inputs: Inputs) -> Tensor:
     """Return the features after two hops of the normalised adjacency."""
     return torch.cat([propagate(batch.x, batch.edge_index) for batch in inputs.batches]).cpu()

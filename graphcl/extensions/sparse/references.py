@@ -30,9 +30,7 @@ WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Weights of the dense cosines in `hybrid`, of which the validation part chooses one."""
 
 
-@references.register(
-    "wl_sparse", label="WL-OA, learned weights", needs="columns dense groups trained", task="search", place="95"
-)
+@references.register("wl_sparse", label="WL-OA, learned weights", needs="columns dense groups trained", task="search")
 def wl_sparse(inputs: Inputs) -> Kernel:
     """Return the cosines of sparse rows of patterns, whose weights are trained by InfoNCE on the training pairs.
 
@@ -44,7 +42,7 @@ def wl_sparse(inputs: Inputs) -> Kernel:
 
 
 @references.register(
-    "hybrid", label="trained + learned weights", needs="columns dense groups trained", task="search", place="96"
+    "hybrid", label="trained + learned weights", needs="columns dense groups trained", task="search", after="wl_sparse"
 )
 def hybrid(inputs: Inputs) -> Kernel:
     """Return w times the cosines of the trained encoder and 1 - w times those of `wl_sparse`; the setting is w."""
