@@ -164,7 +164,7 @@ def report(run: Run) -> str:
 
 
 def _of_encoder(run: Run) -> Section:
-    """Return the section of the encoder, whose class may have a `report_section`, a function of the arrays of `after`."""
+    """Return the section of an encoder whose class has a `report_section`, a function of the arrays of `after`."""
     encoder = run.config["encoder"]
     name = encoder["name"] if isinstance(encoder, Mapping) else ""  # in a transfer, the path of a file
     section = getattr(encoders[name], "report_section", None) if name in encoders else None
