@@ -8,18 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from graphcl.arguments import checked, keywords
+from graphcl.datasets.collate import hint
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.invalid import describe_invalid
 from graphcl.datasets.names import listing
-from graphcl.datasets.own import hint, warn_of_one_way_edges
 from graphcl.datasets.preparation import prepare
 from graphcl.datasets.settings import Attributes, Loading, SplitTable, loading
 from graphcl.datasets.sources import Graphs, Request, Source, as_path
-from graphcl.datasets.texts import warn_of_equal_ids
-from graphcl.errors import InputError, InputTypeError, reason, warn
+from graphcl.errors import InputError, InputTypeError, one_line, reason, warn
 from graphcl.registry import datasets, sources
+
+_MOST_EDGES, _MOST_IDS = 50_000_000, 2**24
+"""Larger data sets are not searched for edges in one direction only, and for equal ids."""
 
 
 @checked
@@ -161,5 +164,38 @@ def _prepared(graphs: Graphs, settings: Loading) -> GraphDataset:
         warn(f"{describe_invalid(dataset.invalid, total, graphs.name)}; skipped.")
     dataset.invalid = dataset.invalid or graphs.invalid
     if graphs.directions:
-        warn_of_one_way_edges(dataset)
+        _warn_of_one_way_edges(dataset)
     return dataset
+
+
+def _warn_of_one_way_edges(dataset: GraphDataset) -> None:
+    """Warn if an edge exists in one direction only, naming the first graph with such an edge."""
+    edge_index, slices = dataset._data.edge_index, dataset.slices
+    if slices is None or edge_index.size(1) > _MOST_EDGES:
+        return
+    ptr, n = slices["x"], int(slices["x"][-1])
+    nodes = edge_index + ptr[:-1].repeat_interleave(slices["edge_index"].diff()).to(edge_index.device)
+    source, target = nodes[:, edge_index[0] != edge_index[1]]
+    # the two directions of an edge have adjacent codes; the smallest code lies in the first graph
+    codes = ((torch.minimum(source, target) * n + torch.maximum(source, target)) * 2 + (source < target)).unique()
+    pairs, directions = (codes // 2).unique_consecutive(return_counts=True)
+    one_way = pairs[directions == 1]
+    if one_way.numel():
+        graph = int(torch.searchsorted(ptr, int(one_way[0]) // n, right=True)) - 1
+        warn(
+            f"graph {graph} of {dataset.name} has edges in one direction only, and messages pass only along stored "
+            "edges; if the graphs are undirected, apply torch_geometric.transforms.ToUndirected() to each "
+            "(networkx: graph.to_undirected())"
+        )
+
+
+def warn_of_equal_ids(dataset: GraphDataset) -> None:
+    """Warn if several graphs have one id."""
+    ids = dataset.ids if "id" in dataset._data else np.empty(0, np.int64)
+    if len(ids) > _MOST_IDS or (ids.dtype != object and bool((np.diff(ids) > 0).all())):
+        return
+    values, counts = np.unique(ids, return_counts=True)
+    several = np.flatnonzero(counts > 1)
+    if len(several):
+        shown = f"{one_line(repr(values.tolist()[several[0]]), 60)} ({counts[several[0]]} graphs)"
+        warn(f"{dataset.name}: ids of several graphs: {len(several)}, such as {shown}; no table can be joined by them")

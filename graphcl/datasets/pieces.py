@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch_geometric.data import Batch, Data, InMemoryDataset, OnDiskDataset
 
+from graphcl.datasets.collate import collate_dataset, collate_graphs
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.groups import GroupNumbers
 from graphcl.datasets.invalid import NoGraphLeftError, describe_invalid
-from graphcl.datasets.own import collate_dataset, collate_graphs
 from graphcl.datasets.preparation import prepare
 from graphcl.datasets.settings import Loading
 from graphcl.datasets.sources import Pieces

@@ -10,24 +10,17 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.data.separate import separate
 
+from graphcl.datasets.collate import collate_graphs
 from graphcl.datasets.dataset import Benchmark, GraphDataset, class_labels
-from graphcl.datasets.features import node_features
 from graphcl.datasets.groups import GroupNumbers
 from graphcl.datasets.invalid import NoGraphLeftError, describe_invalid, kept_rows
-from graphcl.datasets.own import collate_graphs
-from graphcl.datasets.settings import Loading
+from graphcl.datasets.settings import Loading, NodeFeatures
 from graphcl.datasets.store import find_invalid
-from graphcl.datasets.texts import check_texts
-from graphcl.errors import InputError
+from graphcl.errors import InputError, one_line, warn
 from graphcl.graphs.compact import Compact
 
 _LARGE = 2**22
 """Number of values from which columns are held compact; small sets have nothing to gain."""
-
-
-def compacted(x: Tensor, graphs: int) -> Tensor:
-    """Return columns of many graphs in fewer bytes, if there are many values; PyG returns a single graph as it is."""
-    return Compact.of(x) if graphs > 1 and x.numel() >= _LARGE and x.device.type == "cpu" else x
 
 
 def prepare(
@@ -62,7 +55,14 @@ def prepare(
     """
     settings = settings or Loading()
     data, slices, ptr, invalid = find_invalid(given, slices, name, start)
-    check_texts(data, name)
+    for key, values in data.to_dict().items():
+        if isinstance(values, list) and all(isinstance(value, str) for value in values):
+            try:
+                "".join(values).encode()
+            except UnicodeEncodeError:  # no file could hold it
+                graph = next(k for k, text in enumerate(values) if text != text.encode(errors="replace").decode())
+                rule = f"`{key}` of graph {graph} must be valid Unicode, got {one_line(ascii(values[graph]), 60)}"
+                raise InputError(f"{name}: {rule}.") from None
     count = len(ptr) - 1
     if invalid and settings.invalid != "skip":
         raise InputError(f'{describe_invalid(invalid, count, name)}; correct the graphs, or set `invalid` to "skip".')
@@ -74,10 +74,13 @@ def prepare(
         data, slices, ptr, _ = find_invalid(*collate_graphs(graphs, name), name)
     if settings.invalid == "skip" and "id" not in data:
         data.id, slices["id"] = torch.from_numpy(kept), torch.arange(len(kept) + 1)
-    x, features, degrees = node_features(data, slices["edge_index"], ptr, settings, name)
-    data.x, slices["x"] = compacted(x, len(kept)), ptr.cpu()
-    if isinstance(data.edge_attr, Tensor):
-        data.edge_attr = compacted(data.edge_attr, len(kept))
+    data.x, features, degrees = node_features(data, slices["edge_index"], ptr, settings, name)
+    slices["x"] = ptr.cpu()
+    for key in ("x", "edge_attr"):
+        values = data.get(key)
+        large = isinstance(values, Tensor) and values.numel() >= _LARGE and values.device.type == "cpu"
+        if large and len(kept) > 1:  # PyG returns a single graph as it is
+            data[key] = Compact.of(values)
     # a stored number of nodes would be wrong in views that drop nodes
     del data.num_nodes
     if hasattr(data, "_num_nodes"):
@@ -100,3 +103,57 @@ def prepare(
     dataset = GraphDataset(data, slices, name, features, classes, degrees)
     dataset.invalid = invalid
     return dataset
+
+
+def node_features(
+    data: Data, edge_slices: Tensor, ptr: Tensor, settings: NodeFeatures, what: str
+) -> tuple[Tensor, str, int]:
+    """Return the node features of all graphs of a collated data set.
+
+    Args:
+        data: all graphs, collated; node indices in `edge_index` start at 0 in each graph.
+        edge_slices: index of the first edge of each graph, and the number of edges, `[n + 1]`.
+        ptr: index of the first node of each graph, and the number of nodes N, `[n + 1]`.
+        settings: see `load_dataset`.
+        what: the name of the data set, for messages.
+
+    Returns:
+        `x [N, F]` in torch's default floating type (or as category indices in int64), `features` with `auto` resolved,
+        and the number of degree columns.
+
+    Raises:
+        InputError: `features` requests labels but the data set has no `x`, or combines degrees with category indices.
+    """
+    features: str = settings.features
+    if features.startswith("auto"):
+        bare = "constant" if features == "auto" else "degree"
+        features = bare if data.x is None else features.replace("auto", "labels")
+    if "labels" in features and data.x is None:
+        raise InputError(f"`features` is {features!r}, but {what} has no `x`; choose 'constant' or 'degree'.")
+    x = data.x if data.x is None or data.x.is_floating_point() else data.x.long()  # the type of indices
+    if settings.categories and "labels" in features and not x.is_floating_point():
+        if features != "labels":
+            raise InputError(f"`features` is {features!r}, but `x` of {what} holds category indices; choose 'labels'.")
+        return x, features, 0
+    kind, columns, degrees = torch.get_default_dtype(), [], 0
+    if "labels" in features:
+        low, high = (0, 1) if x.is_floating_point() or not x.numel() else map(int, x.aminmax())
+        if low < 0 or high > 1:
+            shift = f" + {-low}" if low < 0 else ""
+            advice = f"torch.nn.functional.one_hot(graph.x.long(){shift}, {high - min(low, 0) + 1}).flatten(1)"
+            warn(
+                f"`x` of {what} holds whole numbers from {low} to {high}, which are read as magnitudes; if they are "
+                f"categories, one-hot encode them in every graph: graph.x = {advice}"
+            )
+        columns.append(x.to(kind))
+    if features == "constant":
+        columns.append(torch.ones(int(ptr[-1]), 1, dtype=kind, device=ptr.device))
+    if "degree" in features:
+        largest = settings.max_degree if settings.degree_columns is None else settings.degree_columns - 1
+        source, target = data.edge_index
+        node = source + ptr[:-1].repeat_interleave(edge_slices.diff().to(source.device))
+        degree = torch.bincount(node[source != target], minlength=int(ptr[-1])).clamp(max=largest)  # no self-loops
+        degrees = settings.degree_columns or int(degree.max()) + 1
+        one_hot = torch.zeros(degree.numel(), degrees, dtype=kind, device=ptr.device)
+        columns.append(one_hot.scatter_(1, degree.unsqueeze(1), 1.0))
+    return (columns[0] if len(columns) == 1 else torch.cat(columns, dim=1)), features, degrees

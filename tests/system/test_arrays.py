@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch_geometric.data import Data
 
-from graphcl.datasets.own import read_graphs
+from graphcl.datasets.sources.paths import read_graphs
 from graphcl.errors import InputError
 from graphcl.system.arrays import read_torch_file
 from tests.memory import peak

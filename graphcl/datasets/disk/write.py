@@ -22,11 +22,10 @@ from graphcl.datasets.dataset import Classes, GraphDataset
 from graphcl.datasets.disk.npy import CODES, HEADER, npy_header
 from graphcl.datasets.disk.on_disk import META, MappedDataset, Meta, check_attribute, open_on_disk
 from graphcl.datasets.invalid import write_invalid
-from graphcl.datasets.load import kind_of, load_dataset
+from graphcl.datasets.load import kind_of, load_dataset, warn_of_equal_ids
 from graphcl.datasets.settings import Loading, Table, loading
 from graphcl.datasets.sources import Pieces, Request, as_path
 from graphcl.datasets.store import not_resident
-from graphcl.datasets.texts import warn_of_equal_ids
 from graphcl.errors import InputError, one_line, reason
 from graphcl.graphs.compact import ROWS, Compact, Layout, layout_of
 from graphcl.system.arrays import encode, write_array

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
+from graphcl.datasets.collate import collate_graphs
 from graphcl.datasets.dataset import GraphDataset, class_labels
-from graphcl.datasets.features import node_features
 from graphcl.datasets.fetch import Mirror
 from graphcl.datasets.names import NODE_NAMES, is_node_name, suggestion
 from graphcl.datasets.nodes.named import load_ogb_nodes, load_pyg_nodes
 from graphcl.datasets.nodes.sbm import sbm
-from graphcl.datasets.own import collate_graphs
+from graphcl.datasets.preparation import node_features
 from graphcl.datasets.settings import NodeFeatures
 from graphcl.datasets.staging import allow_pyg_containers
 from graphcl.datasets.store import check_store

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from graphcl.datasets.collate import collate_dataset, collate_graphs
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.disk.on_disk import is_on_disk, open_on_disk
 from graphcl.datasets.molecules.columns import SUFFIXES
@@ -18,7 +19,6 @@ from graphcl.datasets.molecules.table import is_molecules, read_table
 from graphcl.datasets.names import SYNTHETIC, is_node_name
 from graphcl.datasets.nodes import load_nodes
 from graphcl.datasets.ogb import load_ogb
-from graphcl.datasets.own import collate_dataset, collate_graphs
 from graphcl.datasets.pieces import read_pieces
 from graphcl.datasets.settings import Attributes, SplitTable
 from graphcl.datasets.sources import Graphs, Pieces, Request, Source
