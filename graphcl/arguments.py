@@ -284,7 +284,7 @@ class Settings(BaseModel):
     @classmethod
     def _is_unicode(cls, value: Any) -> Any:
         """Refuse strings that no file could hold, such as the name of a file in another encoding than UTF-8."""
-        if isinstance(value, str) and value != value.encode(errors="replace").decode():
+        if isinstance(value, str) and ("\0" in value or value != value.encode(errors="replace").decode()):
             raise PydanticCustomError("unicode", "must be valid Unicode, got {text}; rename it", {"text": ascii(value)})
         return value
 

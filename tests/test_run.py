@@ -19,7 +19,7 @@ from graphcl import run as run_module
 from graphcl.commands.run import COMMAND as RUN
 from graphcl.config import make_config, read_config
 from graphcl.config.recipes import shipped_configs
-from graphcl.config.specs import choices
+from graphcl.config.resolve import choices
 from graphcl.datasets import load_dataset
 from graphcl.experiment import seed as experiment
 from graphcl.experiment.dry_run import try_settings

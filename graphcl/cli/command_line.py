@@ -16,9 +16,8 @@ from pydantic.fields import FieldInfo
 
 from graphcl.arguments import did_you_mean, problems, resembling
 from graphcl.cli.entry_point import program
-from graphcl.config.files import parse_value
 from graphcl.config.nested import set_value
-from graphcl.config.recipes import read_config
+from graphcl.config.recipes import parse_value, read_config
 from graphcl.config.resolve import to_yaml
 from graphcl.datasets.settings import split_columns
 from graphcl.errors import InputError
@@ -155,8 +154,6 @@ class Command(Generic[S]):
         known = [name for name in fields if first is None or name != self.positional]
         known += [*more, "config", "print_config"]
         for argument in arguments:
-            if "\0" in argument:
-                raise InputError(f"`{argument}` contains a NUL character, which is not allowed.")
             if argument.startswith("--") and len(argument) > 2:
                 key, equals, value = argument[2:].partition("=")
                 options.append((_KEYWORDS.get(key, key.replace("-", "_")), [value] if equals else []))

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from graphcl.arguments import nearest, plain
 from graphcl.cli.command_line import flag, option_help, option_line, shown_default
 from graphcl.config.recipes import shipped_configs
-from graphcl.config.resolve import NAMED, setting_paths, similar_settings
+from graphcl.config.resolve import NAMED, choices, setting_paths, similar_settings
 from graphcl.config.settings import Config
-from graphcl.config.specs import choices
 from graphcl.errors import InputError
 from graphcl.registry import Registry, evaluators, sources
 

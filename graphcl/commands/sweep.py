@@ -17,8 +17,7 @@ from graphcl.cli.command_line import Command, Options, one_value, read_value
 from graphcl.cli.entry_point import program
 from graphcl.cli.help import similar_options
 from graphcl.config import Config
-from graphcl.config.files import read_yaml
-from graphcl.config.recipes import shipped_sweeps
+from graphcl.config.recipes import read_yaml, shipped_sweeps
 from graphcl.errors import InputError
 
 

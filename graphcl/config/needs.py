@@ -1,4 +1,4 @@
-"""Find settings without effect, by what they need (`graphcl.arguments.Needs`), which stands beside their fields."""
+"""Find settings that do not fit the others, by what they need (`graphcl.arguments.Needs`), beside their fields."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from graphcl.registry import encoders, evaluators, losses, methods
 
 Holds = Callable[[Config, Any], bool]
 """Function of the settings, and of the value that needs the fact."""
-
-
 _REGISTRIES = {"encoder": encoders, "loss": losses, "method": methods}
 
 
@@ -27,13 +25,25 @@ def _listed(config: Config) -> bool:
 
 def _drawn(config: Config, value: Any) -> bool:
     """Return whether batches are drawn from all graphs or groups, not from a list of pairs."""
-    several = "labels" in losses.arguments(config.loss["name"]).tensors
+    several = _takes(config, "labels")
     return config.positives == "views" or not (_listed(config) or config.batch_by or config.hard_negatives or several)
 
 
-def _method(fact: str, other: str) -> Holds:
-    """Return whether a fact of the method has another value than `other`."""
-    return lambda config, value: methods.facts(config.method["name"]).get(fact) != other
+def _takes(config: Config, tensor: str) -> bool:
+    """Return whether the loss takes a tensor of this name, such as `labels`."""
+    return tensor in losses.arguments(config.loss["name"]).tensors
+
+
+def _of_method(config: Config, fact: str) -> str | None:
+    return methods.facts(config.method["name"]).get(fact)
+
+
+def _dense(config: Config) -> bool:
+    return encoders.fact(config.encoder["name"], "form") == "dense"
+
+
+def _plain(config: Config) -> bool:
+    return config.method["name"] == "two_views"
 
 
 def _scored_with(argument: str) -> Holds:
@@ -51,21 +61,32 @@ FACTS: dict[str, Holds] = {
     "pairs": lambda config, value: config.positives != "views",
     "listed": lambda config, value: _listed(config),
     "drawn": _drawn,
+    "different views": lambda config, value: (
+        value != "views"
+        or {config.views.first["name"], config.views.second["name"]} != {"identity"}
+        or _of_method(config, "views") is not None
+    ),
+    "no labels of test folds": lambda config, value: (
+        not _takes(config, "labels") or (config.positives != "views" and _plain(config))
+    ),
     "batch_by": lambda config, value: config.batch_by is not None,
     "hard_negatives": lambda config, value: config.hard_negatives > 0,
     "mined": lambda config, value: _in_time(config, config.mine_every + 1) or not config.trains,
     "one encoder": lambda config, value: config.towers == "shared",
     "target encoder": lambda config, value: config.towers == "separate" or value == config.encoder,
-    "dense rows": lambda config, value: encoders.fact(config.encoder["name"], "form") == "dense",
+    "dense rows": lambda config, value: _dense(config),
+    "dense rows or pairs": lambda config, value: _dense(config) or config.positives != "views",
+    "dense rows or weights": lambda config, value: _dense(config) or _takes(config, "weight"),
+    "dense rows or two_views": lambda config, value: _dense(config) or _plain(config),
     "projector": lambda config, value: config.projector != "none",
-    "nodes": lambda config, value: methods.facts(config.method["name"]).get("rows") == "nodes",
-    "graphs": _method("rows", "nodes"),
+    "nodes": lambda config, value: _of_method(config, "rows") == "nodes",
+    "graphs": lambda config, value: _of_method(config, "rows") != "nodes",
     "anchors are graphs": lambda config, value: (
-        _method("rows", "nodes")(config, value) and _method("anchors", "nodes")(config, value)
+        "nodes" not in (_of_method(config, "rows"), _of_method(config, "anchors"))
     ),
     "several layers": lambda config, value: config.encoder.get("num_layers", 2) > 1,
-    "two encoded views": _method("pairs", "no"),
-    "two_views": lambda config, value: config.method["name"] == "two_views",
+    "two encoded views": lambda config, value: _of_method(config, "pairs") != "no",
+    "two_views": lambda config, value: _plain(config),
     "moving BatchNorm": lambda config, value: not config.frozen_bn,
     "no steps": lambda config, value: config.steps is None,
     "in time": _in_time,
@@ -74,12 +95,13 @@ FACTS: dict[str, Holds] = {
     "evaluators": lambda config, value: bool(config.eval),
     **{name: _scored_with(name) for name in ("folds", "inner_folds", "scale", "place")},
     "sample": lambda config, value: bool(config.eval),
+    "out": lambda config, value: config.out is not None,
 }
 """Facts that the settings decide. Data and model decide others, and some of these again, see `warn_of_unused`."""
 
 
-def unused(config: Config, facts: Mapping[str, bool] | None = None, **words: str) -> Iterator[tuple[str, str]]:
-    """Yield the dotted name of each setting without effect, and the message.
+def unfit(config: Config, facts: Mapping[str, bool] | None = None, **words: str) -> Iterator[tuple[str, str]]:
+    """Yield the dotted name of each setting that has no effect or contradicts others, and the message.
 
     Args:
         config: settings with valid, complete names.
@@ -87,28 +109,36 @@ def unused(config: Config, facts: Mapping[str, bool] | None = None, **words: str
         **words: values of further placeholders in the messages.
     """
     names = {name: getattr(config, name)["name"] for name in ("method", "encoder", "loss")}
+    names["form"] = encoders.fact(names["encoder"], "form")
     words = {**config.model_dump(), **names, "eval": ", ".join(config.eval) or "none", **words}
     for path, field, default, value in _fields(config):
         for need in field.metadata:
             if not isinstance(need, Needs) or value in (need.free or (default,)):
                 continue
-            if not (_holds(need, config, value) if facts is None else facts.get(need.fact, True)):
+            if facts is not None:
+                holds = facts.get(need.fact, True)
+            else:
+                holds = need.fact not in FACTS or FACTS[need.fact](config, value)
+            if not holds:
                 text = need.text.format(**{**words, "fact": need.fact, "value": _shown(value)})
                 yield path, f"`{path}` {text}."
                 break
     if facts is None:
-        yield from _set_by_method(config)
+        yield from _against_method(config)
 
 
-def _set_by_method(config: Config) -> Iterator[tuple[str, str]]:
-    """Yield the views, and the arguments of the loss, that the method sets itself to other values."""
+def _against_method(config: Config) -> Iterator[tuple[str, str]]:
+    """Yield the views, and the arguments of the loss, that do not fit the method or that it sets itself."""
     method, defaults = config.method["name"], losses.arguments(config.loss["name"]).defaults
-    for item in methods.facts(method).get("sets", "").split():
+    if config.loss.get("negatives") == "queue" and _of_method(config, "queue") != "yes":
+        wanted = f"queue needs a method with a queue, not {method}; use `--method moco`"
+        yield "loss.negatives", f"`loss.negatives` {wanted}."
+    for item in (_of_method(config, "sets") or "").split():
         name, _, value = item.partition("=")
         if name in config.loss and config.loss[name] != defaults.get(name) and str(config.loss[name]) != value:
             wrong = _shown(config.loss[name])
             yield f"loss.{name}", f"`loss.{name}` {wrong} has no effect with method {method}, which sets it to {value}."
-    only, views = methods.facts(method).get("views"), [config.views.first["name"], config.views.second["name"]]
+    only, views = _of_method(config, "views"), [config.views.first["name"], config.views.second["name"]]
     if only is not None and set(views) != {only}:
         got = " and ".join(views)
         yield "views", f"`views` must be {only} with method {method}, which takes the original graphs; got {got}."
@@ -116,12 +146,8 @@ def _set_by_method(config: Config) -> Iterator[tuple[str, str]]:
 
 def warn_of_unused(config: Config, facts: Mapping[str, bool], **words: str) -> None:
     """Warn of each setting that has no effect on the data and the model, of which `facts` are known."""
-    for _, line in unused(config, facts, **words):
+    for _, line in unfit(config, facts, **words):
         warn(line.rstrip("."))
-
-
-def _holds(need: Needs, config: Config, value: Any) -> bool:
-    return need.fact not in FACTS or FACTS[need.fact](config, value)
 
 
 def _fields(settings: BaseModel) -> Iterator[tuple[str, FieldInfo, Any, Any]]:

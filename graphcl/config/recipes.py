@@ -1,21 +1,91 @@
-"""Find configurations, which are YAML files of the user or shipped with the package, and read them for a data set."""
+"""Read YAML, from command-line values and from files: configurations of the user or shipped with the package."""
 
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from graphcl.arguments import named_arguments, nearest
-from graphcl.config.files import read_yaml
 from graphcl.config.nested import expanded, set_value
 from graphcl.config.settings import Config
-from graphcl.errors import InputError
+from graphcl.errors import InputError, one_line
+from graphcl.system.files import read_text
 
 _PACKAGE = Path(__file__).parents[1]
 # an installed wheel contains the configurations; in a checkout they are next to the package
 _SHIPPED = _PACKAGE / "configs" if (_PACKAGE / "configs").is_dir() else _PACKAGE.parent / "configs"
+
+
+MAX_BYTES = 4 * 2**20
+"""Size limit of a settings file. The largest valid file is a `result.json`, which also contains scores."""
+_NUMBERS = {"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"}
+
+
+def read_yaml(file: Path) -> dict[str, Any]:
+    """Read a YAML file that contains a mapping, and return the mapping.
+
+    Raises:
+        InputError: the file cannot be read, or holds no mapping.
+    """
+    try:
+        values = _load(read_text(file, MAX_BYTES))
+    except (yaml.YAMLError, InputError, OSError) as error:
+        raise InputError(f"{file} is not readable as YAML: {one_line(error, 300)}") from None
+    if not isinstance(values, dict):
+        raise InputError(f"{file} must hold a mapping of settings, got {type(values).__name__}.")
+    return values
+
+
+def parse_value(text: str) -> Any:
+    """Parse a command-line value such as `0.7`, `1e-3`, `inf`, `[1, 2]` or `null`; return invalid YAML as a string."""
+    try:
+        return _load(text)
+    except yaml.YAMLError:
+        return text
+
+
+def _load(text: str) -> Any:
+    """Parse a YAML text and return its value.
+
+    Raises:
+        yaml.YAMLError: the text is invalid, or is nested too deeply.
+    """
+    try:
+        return yaml.load(text, _Loader)
+    except (ValueError, ArithmeticError, LookupError, RecursionError, TypeError, AttributeError) as error:
+        # PyYAML raises these for invalid dates, huge numbers, `!!int` of a word and deep nesting; make them YAMLErrors
+        raise yaml.YAMLError(one_line(error)) from None
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML loader without code execution; it reads 1e-3 as a number and refuses a key that is given twice.
+
+    Numbers are those of JSON: not `010`, which is 8 in YAML 1.1, nor `1:30`, which is 90.
+    """
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Return the mapping of `node` with all keys as strings: `null` and `1` become `"None"` and `"1"`."""
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"]
+        if len({*keys}) < len(keys):
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise yaml.YAMLError(f"the key {twice!r} is given twice; give it once")
+        return {str(key): value for key, value in super().construct_mapping(node, deep).items()}
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, form) for tag, form in resolvers if tag not in _NUMBERS]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+for _tag, _form in (
+    ("float", r"[-+]?((\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][-+]?\d+)?|\.?(inf|Inf|INF))|\.nan|\.NaN|\.NAN"),
+    ("int", r"[-+]?(0|[1-9]\d*)"),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^({_form})$"), list("-+.0123456789i"))
 
 
 @named_arguments

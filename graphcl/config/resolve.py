@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
 from graphcl.arguments import MAX_PROBLEMS, named_arguments, nearest, problems, resembling
-from graphcl.config.needs import unused
+from graphcl.config.needs import unfit
 from graphcl.config.nested import expanded
-from graphcl.config.settings import Config, Views
-from graphcl.config.specs import ConfigError, complete_spec, spec_problems
-from graphcl.errors import warn
+from graphcl.config.recipes import parse_value
+from graphcl.config.settings import Config, Views, as_spec
+from graphcl.errors import InputError, one_line, warn
 from graphcl.registry import Registry, augmentations, encoders, evaluators, losses, methods
+
+_VIEWS = dict.fromkeys(("views.first", "views.second"), augmentations)
+NAMED = {"loss": losses, "encoder": encoders, "target_encoder": encoders, **_VIEWS, "method": methods}
+"""Setting that takes a registered name -> registry of the names."""
+
+
+class ConfigError(InputError):
+    """One or more settings are invalid; the message has one line per problem."""
 
 
 @named_arguments
@@ -32,39 +41,43 @@ def make_config(values: Mapping[str, Any], own: Iterable[str] | None = None) -> 
         ConfigError: a setting is invalid; the message has one line per problem.
 
     Warns:
-        InputWarning: a setting of the configuration has no effect with the user's own settings, and is ignored.
+        InputWarning: a setting of the configuration does not fit the user's own settings, and is ignored.
 
     Example:
         >>> make_config({"loss": {"name": "adnce", "mu": 0.5}}).loss["sigma"]
         1.0
     """
-    values, found = expanded(values), list[str]()
+    values, lines = expanded(values), list[str]()
     try:
         config = Config.model_validate(values)
     except ValidationError as error:
-        found += problems(error, Config, unknown=_advice)
-        if any(item["loc"][0] == "imports" for item in error.errors()):  # the file may register the names
-            raise ConfigError("\n".join(found)) from None
-        config = Config.model_validate(_without_errors(values, error))
+        lines += problems(error, Config, unknown=lambda key: nearest(key, setting_paths(), similar_settings(key)))
+        wrong = [item["loc"] for item in error.errors()]
+        if any(place[0] == "imports" for place in wrong):  # the file may register the names
+            raise ConfigError("\n".join(lines)) from None
+        config = Config.model_validate(_without(values, wrong))
     config = config.model_copy(update=_resolved(config))
-    for prefix, spec, registry in _specs(config):
-        if prefix != "target_encoder" or spec != config.encoder:
-            found += spec_problems(spec, registry, prefix)
-    found += _invalid_values(config)
-    if found:  # the checks below look names up in the registries, so the names must be valid
-        raise ConfigError("\n".join(found))
-    complete = {prefix: complete_spec(spec, registry) for prefix, spec, registry in _specs(config)}
-    complete["loss"].pop("reduction", None)
-    views = Views(first=complete.pop("views.first"), second=complete.pop("views.second"))
-    config = config.model_copy(update={**complete, "views": views})
-    idle = dict(unused(config))
-    ignored = [path for path in idle if own is not None and not _overlaps(path, own)]
+    for path, registry in NAMED.items():
+        if path != "target_encoder" or config.target_encoder != config.encoder:
+            lines += spec_problems(attrgetter(path)(config), registry, path)
+    if config.loss.get("reduction", "mean") != "mean":
+        lines.append(f"`loss.reduction` must be 'mean' for training, got {config.loss['reduction']!r}.")
+    for name in [name for name in config.eval if name not in evaluators][:MAX_PROBLEMS]:
+        lines.append(f"`eval`: unknown evaluator {name!r}; {nearest(name, evaluators)}.")
+    if lines:  # the checks below look names up in the registries, so the names must be valid
+        raise ConfigError("\n".join(lines))
+    specs = {path: complete_spec(attrgetter(path)(config), registry) for path, registry in NAMED.items()}
+    specs["loss"].pop("reduction", None)
+    views = Views(first=specs.pop("views.first"), second=specs.pop("views.second"))
+    config = config.model_copy(update={**specs, "views": views})
+    wrong_lines = dict(unfit(config))
+    ignored = [path for path in wrong_lines if own is not None and not _overlaps(path, own) and _overlaps(path, values)]
     for path in ignored:
-        warn(f"{idle[path].rstrip('.')}; the configuration's value is ignored.")
+        warn(f"{wrong_lines[path].rstrip('.')}; the configuration's value is ignored.")
     if ignored:
-        return make_config(_without_paths(values, ignored), own)
-    if found := [*idle.values(), *_contradictions(config)]:
-        raise ConfigError("\n".join(found))
+        return make_config(_without(values, [path.split(".") for path in ignored]), own)
+    if wrong_lines:
+        raise ConfigError("\n".join(wrong_lines.values()))
     return config
 
 
@@ -73,9 +86,100 @@ def to_yaml(config: BaseModel) -> str:
     return yaml.safe_dump(config.model_dump(), sort_keys=False, allow_unicode=True)
 
 
-_VIEWS = dict.fromkeys(("views.first", "views.second"), augmentations)
-NAMED = {"loss": losses, "encoder": encoders, "target_encoder": encoders, **_VIEWS, "method": methods}
-"""Setting that takes a registered name -> registry of the names."""
+def _resolved(config: Config) -> dict[str, Any]:
+    """Return the settings to update: those that are `auto`, and those that the user did not set, if others imply them.
+
+    The loss comes before the method: if both are `auto`, the loss is infonce and the method is its usual method.
+    """
+    from graphcl.evaluate.needs import usual as usual_evaluator
+    from graphcl.models.saved import read_saved  # imported here, as help texts need no torch
+
+    loss, method, encoder, target = (
+        {**spec} for spec in (config.loss, config.method, config.encoder, config.target_encoder)
+    )
+    usual: dict[str, Any] = {}
+    if config.positives not in ("views", "group"):
+        usual["eval"] = [usual_evaluator("groups")]
+    if config.split is not None:
+        usual["eval"] = [usual_evaluator("targets")]
+    usual |= _usual_of_source(config)
+    if method.get("name") == "auto" and "method" in usual:
+        method["name"] = usual["method"]
+    if loss.get("name") == "auto":
+        loss["name"] = _facts(method, methods).get("loss", "infonce")
+    if method.get("name") == "auto":
+        method["name"] = _facts(loss, losses).get("method", "two_views")
+    of_method = _facts(method, methods)
+    implied = (item.partition("=") for item in of_method.get("usual", "").split())
+    usual |= {key: parse_value(text) for key, _, text in implied}
+    if of_method.get("rows") == "nodes" and "usual" not in of_method:  # until the methods of nodes have this fact
+        usual |= {"epochs": 200, "lr": 0.001, "encoder": "node_gcn", "eval": [usual_evaluator("nodes")]}
+        usual["projector"] = of_method.get("projector", "mlp")
+    if config.init is not None and encoder.get("name") == "auto":
+        saved = read_saved(config.init)[0].encoder
+        encoder = {**(saved.arguments or {}), **encoder, "name": saved.name}
+    if encoder.get("name") == "auto":
+        encoder["name"] = usual.get("encoder", "gin")
+    if target.get("name") == "auto":
+        target = encoder | {key: value for key, value in target.items() if key != "name"}
+    if _facts(encoder, encoders).get("form", "dense") != "dense":
+        usual["projector"] = "none"
+    if config.steps is not None:
+        usual.pop("epochs", None)
+    chosen = config.views.model_fields_set if "views" in config.model_fields_set else set()
+    members = None if config.positives == "views" else "identity"  # two graphs differ without augmentation
+    view = of_method.get("views", of_method.get("usual_views", members))
+    views = {key: {"name": view} for key in Views.model_fields if view is not None and key not in chosen}
+    not_given = {key: value for key, value in usual.items() if key not in config.model_fields_set}
+    return not_given | {
+        "loss": loss,
+        "method": method,
+        "encoder": encoder,
+        "target_encoder": target,
+        "views": config.views.model_copy(update=views),
+    }
+
+
+def _usual_of_source(config: Config) -> dict[str, Any]:
+    """Return the settings that the kind of data set implies, see `graphcl.datasets.sources.Source.usual`."""
+    from graphcl.datasets.load import kind_of
+    from graphcl.datasets.settings import Loading
+    from graphcl.datasets.sources import Request, as_path
+
+    request = Request(Loading(smiles=config.smiles), Path(config.data_root))
+    try:
+        usual = kind_of(as_path(config.dataset), request).usual(config.dataset)
+    except InputError:  # raised again when the data set is loaded
+        return {}
+    if config.features not in ("auto", "labels"):
+        usual.pop("encoder", None)
+    return usual
+
+
+def _facts(spec: Mapping[str, Any], registry: Registry) -> Mapping[str, str]:
+    """Return the metadata registered for the name in `spec`, such as a method's usual loss; {} for an unknown name."""
+    name = spec.get("name")
+    return registry.facts(name) if isinstance(name, str) and name in registry else {}
+
+
+def _overlaps(path: str, others: Iterable[str]) -> bool:
+    """Return whether a dotted path equals one of `others`, or one of the two contains the other."""
+    return any(f"{path}.".startswith(f"{other}.") or f"{other}.".startswith(f"{path}.") for other in others)
+
+
+def _without(values: Mapping[Any, Any], places: Iterable[Iterable[object]]) -> dict[Any, Any]:
+    """Return nested `values` without those at `places`, of one key or two; deeper ones take the whole setting."""
+    whole, inner = set[str](), dict[str, set[str]]()
+    for key, *rest in (map(str, place) for place in places):
+        if len(rest) == 1 and isinstance(values.get(key), dict):
+            inner.setdefault(key, set()).add(rest[0])
+        else:
+            whole.add(key)
+    return {
+        key: {name: part for name, part in value.items() if str(name) not in inner[key]} if key in inner else value
+        for key, value in values.items()
+        if str(key) not in whole
+    }
 
 
 def setting_paths() -> list[str]:
@@ -99,140 +203,53 @@ def similar_settings(key: str) -> list[str]:
         (['loss.temperature'], ['lr'], ['method.momentum'])
     """
     # a typo in a setting's own name needs no registry, which takes seconds to import PyTorch
-    names = [*Config.model_fields, "views.first", "views.second"]
-    found = resembling(key, names, 0.8)
-    if not found:
+    similar = resembling(key, [*Config.model_fields, "views.first", "views.second"], 0.8)
+    if not similar:
         paths = [path for path in setting_paths() if "target" in key or not path.startswith("target_encoder.")]
-        found = resembling(key, paths, 0.8)
+        similar = resembling(key, paths, 0.8)
     texts = {name: field.description or "" for name, field in Config.model_fields.items()}
     described = [name for name, text in texts.items() if {*key.split("_")} <= {*text.lower().split()}]
     shortest = sorted(described, key=lambda name: len(texts[name]))[:1]
-    return (found or shortest or resembling(key, texts))[:3]
+    return (similar or shortest or resembling(key, texts))[:3]
 
 
-def _advice(key: str) -> str:
-    return nearest(key, setting_paths(), similar_settings(key))
+def choices(registry: Registry) -> list[str]:
+    """Return the registered names that a run accepts: all except losses that need labels."""
+    return [name for name in registry if registry.kind != "loss" or "labels" not in registry.arguments(name).tensors]
 
 
-def _resolved(config: Config) -> dict[str, Any]:
-    """Return the settings to update: those that are `auto`, and those that the user did not set, if others imply them.
-
-    The loss comes before the method: if both are `auto`, the loss is infonce and the method is its usual method.
-    """
-    from graphcl.datasets.molecules.table import is_molecules  # imported here, as help needs no torch
-    from graphcl.datasets.names import is_node_name
-    from graphcl.evaluate.needs import usual as usual_evaluator
-    from graphcl.models.saved import read_saved
-
-    loss, method, encoder, target = (
-        {**each} for each in (config.loss, config.method, config.encoder, config.target_encoder)
-    )
-    given, usual = config.model_fields_set, dict[str, Any]()
-    if method.get("name") == "auto" and is_node_name(config.dataset):
-        method["name"] = "grace"
-    if loss.get("name") == "auto":
-        loss["name"] = _facts(method, methods).get("loss", "infonce")
-    if method.get("name") == "auto":
-        method["name"] = _facts(loss, losses).get("method", "two_views")
-    facts = _facts(method, methods)
-    ogb, nodes = config.dataset.startswith("ogbg-"), facts.get("rows") == "nodes"
-    if nodes:
-        usual |= {"epochs": 200} if config.steps is None else {}
-        usual |= {"lr": 0.001, "projector": facts.get("projector", "mlp")}
-        usual["eval"] = [usual_evaluator("nodes")]
-    elif ogb or config.split is not None:
-        usual["eval"] = [usual_evaluator("targets")]
-    elif config.positives not in ("views", "group"):
-        usual["eval"] = [usual_evaluator("groups")]
-    if config.init is not None and encoder.get("name") == "auto":
-        described = read_saved(config.init)[0].encoder
-        encoder = {**(described.arguments or {}), **encoder, "name": described.name}
-    if encoder.get("name") == "auto":
-        molecules = (ogb and config.dataset != "ogbg-ppa") or is_molecules(config.dataset)
-        categories = molecules and config.features in ("auto", "labels")
-        encoder["name"] = "node_gcn" if nodes else "molecule_gine" if categories else "gin"
-    if target.get("name") == "auto":
-        target = encoder | {key: value for key, value in target.items() if key != "name"}
-    if _facts(encoder, encoders).get("form", "dense") != "dense":
-        usual["projector"] = "none"
-    chosen = config.views.model_fields_set if "views" in given else set()
-    members = None if config.positives == "views" else "identity"  # two graphs differ without augmentation
-    view = {"name": facts.get("views", facts.get("usual_views", members))}
-    views = config.views.model_copy(
-        update={key: view for key in Views.model_fields if view["name"] and key not in chosen}
-    )
-    implied = {key: value for key, value in usual.items() if key not in given}
-    return {**implied, "loss": loss, "method": method, "encoder": encoder, "target_encoder": target, "views": views}
+def spec_problems(spec: Any, registry: Registry, prefix: str) -> list[str]:
+    """Return a line for each problem of a specification such as `{name: adnce, mu: 0.7}` of the setting `prefix`."""
+    if not isinstance(spec, dict) or not isinstance(spec.get("name"), str):
+        return [f"`{prefix}` must be a name or a mapping with a `name`, got {one_line(repr(spec), 60)}."]
+    name, arguments = spec["name"], {key: value for key, value in spec.items() if key != "name"}
+    if name not in registry:
+        unknown = f"`{prefix}`: unknown {registry.kind} {name!r}"
+        return [f"{unknown}; {nearest(name, choices(registry))}; --import FILE adds your own."]
+    signature, lines = registry.arguments(name), list[str]()
+    if not (signature.defaults or signature.required or signature.tensors):
+        return [f"`{prefix}.{key}` is not a known key; {name} takes no arguments." for key in arguments]
+    if "members" in signature.required:
+        members = arguments.pop("members", None)
+        if not isinstance(members, list) or not members:
+            lines.append(f"`{prefix}.members` must be a list of one or more {registry.kind}s, got {members!r}.")
+        else:
+            for position, member in enumerate(members):
+                lines += spec_problems(as_spec(member), registry, f"{prefix}.members.{position}")
+    return lines + registry.problems(name, arguments, f"{prefix}.")
 
 
-def _facts(spec: Mapping[str, Any], registry: Registry) -> Mapping[str, str]:
-    """Return the metadata registered for the name in `spec`, such as a method's usual loss; {} for an unknown name."""
-    name = spec.get("name")
-    return registry.facts(name) if isinstance(name, str) and name in registry else {}
+def complete_spec(spec: Mapping[str, Any], registry: Registry) -> dict[str, Any]:
+    """Return a valid specification with all defaults filled in, including the defaults of its members."""
+    complete = {"name": spec["name"], **registry.arguments(spec["name"]).defaults, **spec}
+    if "members" in complete:
+        complete["members"] = [complete_spec(as_spec(member), registry) for member in complete["members"]]
+    return complete
 
 
-def _invalid_values(config: Config) -> Iterator[str]:
-    """Yield the problems of single settings."""
-    if config.resume and config.out is None:
-        yield "`resume` needs the run folder, as in --resume FOLDER."
-    if config.loss.get("reduction", "mean") != "mean":
-        yield f"`loss.reduction` must be 'mean' for training, got {config.loss['reduction']!r}."
-    for name in [name for name in config.eval if name not in evaluators][:MAX_PROBLEMS]:
-        yield f"`eval`: unknown evaluator {name!r}; {nearest(name, evaluators)}."
-
-
-def _contradictions(config: Config) -> Iterator[str]:
-    """Yield the problems of names with each other: loss, method, encoder and views."""
-    loss, method, encoder = (getattr(config, name)["name"] for name in ("loss", "method", "encoder"))
-    tensors, views = losses.arguments(loss).tensors, {config.views.first["name"], config.views.second["name"]}
-    if "labels" in tensors and (config.positives == "views" or method != "two_views"):
-        yield (
-            f"`loss` {loss} trains on the labels of all graphs, also of the test folds, so its score would be invalid; "
-            "use method two_views with pairs as `positives`, or Python, on training graphs only."
-        )
-    elif config.loss.get("negatives") == "queue" and methods.facts(method).get("queue") != "yes":
-        yield f"`loss.negatives` queue needs a method with a queue, not {method}; use `--method moco`."
-    form = encoders.fact(encoder, "form")
-    if form != "dense":
-        if config.positives == "views":
-            yield f"`encoder` {encoder} needs pairs of graphs; pass --positives group or a table of pairs."
-        if "weight" not in tensors:
-            yield f"loss {loss} compares columns, which differ from batch to batch with encoder {encoder}; use infonce."
-        if method != "two_views":
-            yield f"method {method} does not fit encoder {encoder}, whose rows are {form}; use two_views."
-    if config.singles == "views" and views == {"identity"} and methods.facts(method).get("views") is None:
-        yield "`singles` views would pair equal graphs, as `views` are identity; pass --views.first random4, or drop."
-
-
-def _specs(config: Config) -> list[tuple[str, dict[str, Any], Registry]]:
-    return [(path, attrgetter(path)(config), registry) for path, registry in NAMED.items()]
-
-
-def _overlaps(path: str, others: Iterable[str]) -> bool:
-    """Return whether a dotted path equals one of `others`, or one of the two contains the other."""
-    return any(f"{path}.".startswith(f"{each}.") or f"{each}.".startswith(f"{path}.") for each in others)
-
-
-def _without_paths(values: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Any]:
-    """Return nested `values` without those at the dotted `paths`."""
-    rest = dict(values)
-    for path in paths:
-        key, _, inner = path.partition(".")
-        value = rest.pop(key)
-        if inner:
-            rest[key] = {name: each for name, each in value.items() if name != inner}
-    return rest
-
-
-def _without_errors(values: Mapping[str, Any], error: ValidationError) -> dict[str, Any]:
-    """Return `values` without the settings that `error` reports, so that the remaining settings can be checked."""
-    wrong: dict[str, set[tuple[str, ...]]] = {}
-    for item in error.errors():
-        path = tuple(map(str, item["loc"]))
-        wrong.setdefault(path[0], set()).add(path)
-    rest = {key: value for key, value in values.items() if str(key) not in wrong}
-    for key, value in values.items():
-        paths = wrong.get(str(key))
-        if paths and isinstance(value, dict) and all(len(path) == 2 for path in paths):
-            rest[key] = {name: inner for name, inner in value.items() if (str(key), str(name)) not in paths}
-    return rest
+def build_augmentation(spec: Mapping[str, Any]) -> Any:
+    """Return the augmentation described by a valid specification; members of a composed augmentation are built too."""
+    arguments = {key: value for key, value in spec.items() if key != "name"}
+    if "members" in arguments:
+        arguments["members"] = [build_augmentation(as_spec(member)) for member in arguments["members"]]
+    return augmentations[spec["name"]](**arguments)

@@ -25,7 +25,6 @@ from graphcl.arguments import (
     interval,
     must_be,
 )
-from graphcl.config.specs import Named
 from graphcl.datasets.settings import Features, Names, SplitTable, split_names
 from graphcl.errors import InputError
 from graphcl.registry import import_files
@@ -47,6 +46,15 @@ def _different(values: list[Any]) -> bool:
     return 0 < len(values) == len(set(values))
 
 
+def as_spec(value: Any) -> Any:
+    """Return `{name: value}` if `value` is a bare name, else `value` unchanged."""
+    return {"name": value} if isinstance(value, str) else value
+
+
+_ADVICE = "; register it (docs/extending.md), or use TwoViews and train"
+_A_NAME = must_be("a registered name", lambda value: not callable(value), _ADVICE)
+Named = Annotated[dict[str, Any], BeforeValidator(as_spec), BeforeValidator(_A_NAME.func)]
+"""A registered name with its arguments, as in `{name: adnce, mu: 0.7}`; a bare name has the default arguments."""
 _A_PATH = must_be(
     "a name or a path",
     lambda value: isinstance(value, str | int | float | list | dict | None),  # of a wrong type, but without the advice
@@ -84,7 +92,7 @@ TARGETS = Needs("listed", "needs the pairs of queries and targets; pass a table 
 DRAWN = Needs("drawn", "has no effect on listed pairs, `batch_by`, `hard_negatives` and supcon; leave it out")
 _NO_BATCHNORM = "has no effect, as the model has no BatchNorm"
 RANKS = Needs("ranks", "{value} has no effect on one process; start several by torchrun")
-_SPARSE = "{value} does not fit encoder {encoder}, whose rows are sparse; leave it out"
+_SPARSE = "{value} does not fit encoder {encoder}, whose rows are {form}; leave it out"
 DENSE = Needs("dense rows", _SPARSE)
 _DEVICE = must_be("auto, cpu, cuda or cuda:N", re.compile(r"auto|cpu|cuda(:\d{1,3})?").fullmatch)
 _NAME = must_be("a name of letters, digits, `.`, `_` and `-`", re.compile(r"[\w.-]+").fullmatch)
@@ -137,7 +145,11 @@ class Contrast(Settings):
 
     views: Views = Views()
     """the augmentations `first` and `second`"""
-    encoder: Annotated[Named, Field(title="NAME")] = {"name": "auto"}
+    encoder: Annotated[
+        Named,
+        Field(title="NAME"),
+        Needs("dense rows or pairs", "{encoder} needs pairs of graphs; pass --positives group or a table of pairs"),
+    ] = {"name": "auto"}
     """the encoder; auto: gin, for molecules molecule_gine"""
     init: Annotated[
         str | None,
@@ -159,9 +171,27 @@ class Contrast(Settings):
         DENSE,
     ] = False
     """the embeddings are the projections, which the loss compares; always so with separate towers"""
-    loss: Annotated[Named, Field(title="NAME")] = {"name": "auto"}
+    loss: Annotated[
+        Named,
+        Field(title="NAME"),
+        Needs(
+            "no labels of test folds",
+            "{loss} trains on the labels of all graphs, also of the test folds, so its score would be invalid; "
+            "use method two_views with pairs as `positives`, or Python, on training graphs only",
+        ),
+        Needs(
+            "dense rows or weights",
+            "{loss} compares columns, which differ from batch to batch with encoder {encoder}; use infonce",
+        ),
+    ] = {"name": "auto"}
     """the loss; auto: the method's usual loss, else infonce"""
-    method: Annotated[Named, Field(title="NAME")] = {"name": "auto"}
+    method: Annotated[
+        Named,
+        Field(title="NAME"),
+        Needs(
+            "dense rows or two_views", "{method} does not fit encoder {encoder}, whose rows are {form}; use two_views"
+        ),
+    ] = {"name": "auto"}
     """how views are contrasted; auto: the loss's usual method"""
     positives: Annotated[
         str,
@@ -205,6 +235,10 @@ class Contrast(Settings):
         Field(title="ACTION"),
         Needs("pairs", "{value} has no effect without groups; pass --positives group"),
         DRAWN,
+        Needs(
+            "different views",
+            "{value} would pair equal graphs, as `views` are identity; pass --views.first random4, or drop",
+        ),
     ] = "drop"
     """graphs whose group has no other graph: leave them out, or pair each with itself, as two views"""
     batch_size: Annotated[
@@ -305,7 +339,7 @@ class Runtime(Place, Hardware, Imports):
     """name in the folder and the title; default: the shipped configuration's, else the loss's"""
     out: Annotated[str | None, Field(title="FOLDER")] = None
     """new run folder; default: runs/DATASET-NAME-N"""
-    resume: Annotated[bool, Field(title="FOLDER")] = False
+    resume: Annotated[bool, Field(title="FOLDER"), Needs("out", "needs the run folder, as in --resume FOLDER")] = False
     """resume the run in that folder, or start it there"""
 
 

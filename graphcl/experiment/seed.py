@@ -28,7 +28,7 @@ from torch import Tensor
 from torch_geometric.data import Batch
 
 from graphcl.config import Config
-from graphcl.config.specs import complete_spec
+from graphcl.config.resolve import complete_spec
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.distributed.batchnorm import synchronise
 from graphcl.evaluate import FoldScores

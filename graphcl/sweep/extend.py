@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from graphcl.config import RUNTIME_SETTINGS, make_config
-from graphcl.config.files import read_yaml
 from graphcl.config.nested import differences
+from graphcl.config.recipes import read_yaml
 from graphcl.errors import InputError
 from graphcl.sweep.plan import Plan, label_of, listed, make_plan, sections_of, with_datasets
 

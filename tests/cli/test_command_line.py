@@ -88,7 +88,7 @@ MESSAGES = [
     ("--model gin", "`--model` is not a known option; did you mean --encoder? see"),
     ("--hidden-dim 8", "`--hidden-dim` is not a known option; did you mean --encoder.hidden-channels or "),
     ("--layers 8", "`--layers` is not a known option; did you mean --encoder.num-layers? see"),
-    ("--loss dcl\0b", r"`dcl\x00b` contains a NUL character"),
+    ("--dataset a\0b", r"`dataset` must be valid Unicode, got 'a\x00b'; rename it"),
     ("--seeds", "`--seeds` takes one or more values, got 0."),
     ("--lr 1 2", "`--lr` takes one value, got 2."),
     ("--tau 1", "`--tau` is not a known option; did you mean --loss.temperature? see"),

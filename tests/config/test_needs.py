@@ -80,12 +80,17 @@ WITHOUT = {
     "projection": {"encoder": "wl_sparse", **GROUP},
     "projector": {"encoder": "wl_sparse", **GROUP},
     "positives": {"method": "infograph"},
+    "resume": {},
+    "loss": {"method": "moco"},
+    "encoder": {},
+    "method": {"encoder": "wl_sparse", **GROUP},
 }
-"""Setting -> settings with which it has none."""
+"""Setting -> settings with which it has none, or that it contradicts."""
 MORE = {
     "encoder.readout": "max", "encoder.hidden_channels": 4, "evaluation.sample": 50,
     "neighbours": [3], "targets": "synthetic", "towers": "separate", "init": "x.pt",
     "target_encoder": "deep_sets", "projection": 8, "projector": "mlp", "positives": "group",
+    "resume": True, "loss": "supcon", "encoder": "wl_sparse", "method": "moco",
 }  # fmt: skip
 VALUES = {name: value for name, (value, _) in TABLE.items()} | MORE
 OF_DATA = {"BatchNorm", "BatchNorm of the model", "ranks", "degrees", "batches"}
@@ -163,7 +168,7 @@ def test_a_setting_without_effect_is_refused_by_name(name, on_the_command_line):
 @pytest.mark.parametrize("name", WITHOUT)
 def test_the_default_of_a_setting_is_accepted_everywhere(name):
     first, _, inner = name.partition(".")
-    if name == "projector" or name.startswith(("loss.", "encoder.")):
+    if name in ("projector", "loss", "encoder", "method") or name.startswith(("loss.", "encoder.")):
         return
     default = Config.model_fields[first].default
     default = getattr(default, inner) if inner else default

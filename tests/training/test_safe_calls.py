@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from graphcl.config.files import _Loader
+from graphcl.config.recipes import _Loader
 
 ROOT = Path(__file__).parents[2]
 NEVER = {"eval", "exec", "compile", "__import__", "urlopen", "urlretrieve", "system", "popen", "mktemp", "extractall"}

@@ -86,6 +86,10 @@ class Source:
         """Return whether this kind reads `source`; a path is a `Path`, a `str` is a name."""
         return isinstance(source, Path) and source.suffix.lower() in self.suffixes and source.is_file()
 
+    def usual(self, source: str) -> dict[str, Any]:
+        """Return the settings of a run that the name or path `source` implies, such as an encoder of molecules."""
+        return {}
+
     def read(self, source: object, request: Request) -> object:
         """Return the `Graphs` of `source`, or a finished `GraphDataset`, or another source, which is read in turn."""
         raise NotImplementedError

@@ -103,6 +103,10 @@ class Nodes(Source):
         """Return whether nodes are wanted, or `source` is the name of a set of nodes."""
         return request.nodes or is_node_name(source)
 
+    def usual(self, source: str) -> dict[str, Any]:
+        """Return the method of nodes."""
+        return {"method": "grace"}
+
     def read(self, source: Any, request: Request) -> object:
         """Return the `NodeDataset`."""
         if request.nodes:
@@ -121,6 +125,10 @@ class Molecules(Source):
     def claims(self, source: Any, request: Request) -> bool:
         """Return whether `source` holds molecules."""
         return is_molecules(source, request.settings.smiles)
+
+    def usual(self, source: str) -> dict[str, Any]:
+        """Return the encoder of molecules."""
+        return {"encoder": "molecule_gine"}
 
     def read(self, source: Any, request: Request) -> object:
         """Return the graphs of the valid molecules."""
@@ -147,6 +155,10 @@ class Ogb(Source):
     def claims(self, source: Any, request: Request) -> bool:
         """Return whether `source` begins as one of OGB's names."""
         return isinstance(source, str) and source.lower().startswith(("ogbg-", "ogbn-", "ogbl-"))
+
+    def usual(self, source: str) -> dict[str, Any]:
+        """Return the evaluator of OGB's splits, and the encoder of molecules; ogbg-ppa holds proteins."""
+        return {"eval": ["ogb"]} | ({"encoder": "molecule_gine"} if source != "ogbg-ppa" else {})
 
     def read(self, source: Any, request: Request) -> object:
         """Return the graphs of the set, whose `x` holds category indices."""

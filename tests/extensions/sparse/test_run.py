@@ -247,9 +247,9 @@ def test_every_pairwise_loss_trains_it(graphs):
         ({"hard_negatives": 3}, "`hard_negatives` 3 does not fit encoder wl_sparse, whose rows are sparse; leave it o"),
         (
             {"loss": "vicreg"},
-            "loss vicreg compares columns, which differ from batch to batch with encoder wl_sparse; use",
+            "`loss` vicreg compares columns, which differ from batch to batch with encoder wl_sparse; use",
         ),
-        ({"method": "moco"}, "method moco does not fit encoder wl_sparse, whose rows are sparse; use two_views."),
+        ({"method": "moco"}, "`method` moco does not fit encoder wl_sparse, whose rows are sparse; use two_views."),
     ],
 )
 def test_settings_without_a_meaning_are_refused(given, message):
