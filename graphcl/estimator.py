@@ -30,7 +30,7 @@ from graphcl.experiment.dry_run import try_settings, warn_of_columns
 from graphcl.experiment.encoder_input import load_for
 from graphcl.experiment.seed import run_seed
 from graphcl.loaders.loader import make_loader
-from graphcl.models.contrastive import ContrastiveModel, with_projector
+from graphcl.models.contrastive import with_projector
 from graphcl.models.embeddings import Embeddings
 from graphcl.models.interface import OwnEncoder, takes_categories
 from graphcl.models.saved import EncoderDescription, installed_encoders, read_encoder, read_saved, save_encoder
@@ -61,11 +61,11 @@ def _elsewhere(name: str) -> str:
     """Return how to pass the argument `name` of a loss, encoder, view or method to `GraphCL`, or an empty string."""
     for setting, registry in NAMED.items():
         parameter = setting.removeprefix("views.")
-        for each in sorted(registry, key=lambda each: each != _DEFAULT_VIEW):
-            defaults = registry.arguments(each).defaults
-            if found := resembling(name, defaults, cutoff=2):  # cutoff 2 admits only equal names and synonyms
+        for registered in sorted(registry, key=lambda registered: registered != _DEFAULT_VIEW):
+            defaults = registry.arguments(registered).defaults
+            for meant in resembling(name, defaults, cutoff=2):  # cutoff 2 admits only equal names and synonyms
                 both = ", and `second` likewise" if parameter == "first" else ""
-                return f'pass {parameter}={{"name": "{each}", "{found[0]}": {defaults[found[0]]!r}}}{both}'
+                return f'pass {parameter}={{"name": "{registered}", "{meant}": {defaults[meant]!r}}}{both}'
     return ""
 
 
@@ -185,25 +185,22 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         """
         if self._frozen and groups is None and pairs is None:
             return self
-        own, X, groups = self._own_encoders(), _listed(X), _listed(groups)
-        start = own
-        before: ContrastiveModel | None = getattr(self, "model_", None) if self.warm_start else None
-        if isinstance(before, TwoTowers):
+        own, seed, X, groups = self._own_encoders(), self._seed(), _listed(X), _listed(groups)
+        trained: Any = getattr(self, "model_", None) if self.warm_start else None
+        if isinstance(trained, TwoTowers):
             raise InputError("`warm_start` goes on from one encoder, but the last fit trained two; leave it out.")
-        if before is not None:
-            start = before.encoder, before.encoder
-        seed = self._seed()
+        start = own if trained is None else (trained.encoder, trained.encoder)
         config = self._config(seed, X, groups, pairs)
         device = pick_device(config.device)
         categories = own[0] is None and takes_categories(config.encoder["name"])
-        given = {"max_degree": config.max_degree, "categories": categories, **self._molecules()}
-        dataset = load_dataset(X, features=config.features, **given)
+        read = {"max_degree": config.max_degree, "categories": categories, **self._rules()}
+        dataset = load_dataset(X, features=config.features, **read)
         if groups is not None:
             if dataset.invalid and len(groups) == len(dataset) + len(dataset.invalid):
                 groups = [groups[row] for row in kept_rows(len(dataset), dataset.invalid)]
             dataset = with_groups(dataset, groups)
         if pairs is not None:
-            others = None if targets is None else load_dataset(_listed(targets), features=config.features, **given)
+            others = None if targets is None else load_dataset(_listed(targets), features=config.features, **read)
             dataset = with_pairs(dataset, pairs, others)
         elif targets is not None:
             raise InputError("`targets` needs the `pairs` of queries and targets; pass [(query, target), ...].")
@@ -252,7 +249,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         explain: Any = getattr(self.model_, "explain", None)
         if explain is None:
             raise InputError(f"patterns need the encoder wl_sparse, got {type(self.model_.encoder).__name__}.")
-        graphs = load_for(self.description_, [one, other], **self._molecules())
+        graphs = load_for(self.description_, [one, other], **self._rules())
         patterns: list[Any] = explain(graphs[0], graphs[1], k, min_depth)
         return patterns
 
@@ -267,7 +264,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         X = [X] if is_smiles(X) else _listed(X)
         try:
             with one_thread():
-                dataset = load_for(description, X, **self._molecules())
+                dataset = load_for(description, X, **self._rules())
         except NoGraphLeftError as error:
             warn(str(error))
             h, invalid = model.no_rows(), error.invalid
@@ -293,7 +290,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self)
         models = [self.model_, self.model_.target] if isinstance(self.model_, TwoTowers) else [self.model_]
-        weights = [{self.seed_: each.encoder.state_dict()} for each in models]
+        weights = [{self.seed_: model.encoder.state_dict()} for model in models]
         save_encoder(new_file(path), self.description_, *weights)
 
     @classmethod
@@ -326,10 +323,9 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             target_encoder = target_encoder or encoder
         try:
             values = {key: value for key, value in description.settings.items() if key in TRAINING}
-            settings = make_config(values, own=()).model_dump()
+            settings = make_config(values, own=()).model_dump(include=set(values))
         except InputError as error:
             raise InputError(f"{Path(path)} is corrupted: {error}".replace("\n", " ")) from None
-        settings = {key: value for key, value in settings.items() if key in TRAINING and key in description.settings}
         seed = next(iter(read_saved(path)[1])) if seed is None else seed
         loaded = cls(
             **settings.pop("views", {}),
@@ -372,11 +368,11 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         """
         if name not in (names := installed_encoders()):
             raise InputError(f"no encoder {name!r} is installed; choose from: {', '.join(names)}.")
-        found = copy.copy(_installed(cls, name, device))  # type: ignore[arg-type]
+        loaded = copy.copy(_installed(cls, name, device))  # type: ignore[arg-type]
         with one_thread():
-            found.model_ = copy.deepcopy(found.model_)  # the caller may train it
-        found._frozen = True
-        return found.set_params(**settings)
+            loaded.model_ = copy.deepcopy(loaded.model_)  # the caller may train it
+        loaded._frozen = True
+        return loaded.set_params(**settings)
 
     def __sklearn_clone__(self) -> GraphCL:
         return copy.copy(self) if self._frozen else super().__sklearn_clone__()
@@ -402,11 +398,13 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         """Return the encoders of queries and targets that are not registered."""
         if self.target_encoder != "auto" and self.towers != "separate":
             raise InputError("`target_encoder` needs separate encoders of queries and targets; pass towers='separate'.")
-        query, target = (None if isinstance(e, str | dict) else e for e in (self.encoder, self.target_encoder))
+        query, target = (
+            None if isinstance(encoder, str | dict) else encoder for encoder in (self.encoder, self.target_encoder)
+        )
         return query, query if self.target_encoder == "auto" else target
 
-    def _molecules(self) -> dict[str, Any]:
-        """Return the settings of how molecules are read."""
+    def _rules(self) -> dict[str, Any]:
+        """Return the settings of how graphs and molecules are read."""
         return {"invalid": self.invalid, "standardise": self.standardise}
 
     def _seed(self) -> int:
@@ -418,17 +416,16 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             wanted = "a whole number, a RandomState or None"
             raise InputTypeError(f"`random_state` must be {wanted}, got {shown(self.random_state)}.") from None
 
-    def _method(self) -> Any:
-        """Return the method; its `vectors` may be a large array, which stays one."""
-        if not isinstance(self.method, dict):
-            return self.method
-        return {key: value if key == "vectors" else to_python(value) for key, value in self.method.items()}
-
-    def _config(self, seed: int, X: Any, groups: Any = None, pairs: Any = None) -> Config:
-        values = {name: to_python(getattr(self, name)) for name in ("loss", "standardise")}
-        values["method"] = self._method()
-        given = {name: to_python(getattr(self, name)) for name in _SETTINGS}  # an encoder may imply others
-        values |= {name: value for name, value in given.items() if value != getattr(_RUN, name)}
+    def _config(self, seed: int, X: Any, groups: Any, pairs: Any) -> Config:
+        """Return the settings of a run; those with their default are left out, as an encoder may imply others."""
+        values = {name: to_python(getattr(self, name)) for name in ("loss", "standardise", *_SETTINGS)}
+        values = {name: value for name, value in values.items() if value != getattr(_RUN, name)}
+        values |= {"seeds": [seed], "method": self.method}
+        if isinstance(self.method, dict):  # its `vectors` may be a large array, which stays one
+            arguments = self.method.items()
+            values["method"] = {key: value if key == "vectors" else to_python(value) for key, value in arguments}
+        if isinstance(X, str):
+            values["dataset"] = X
         if groups is not None:
             values["positives"] = "group"
         if pairs is not None:
@@ -442,7 +439,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             if self.encoder == "auto" and self.features in ("auto", "labels") and is_molecules(X):
                 values["encoder"] = "molecule_gine"
         try:
-            return make_config({**values, "seeds": [seed], **({"dataset": X} if isinstance(X, str) else {})})
+            return make_config(values)
         except InputError as error:
             # the message names settings of a run, some of which this class names differently
             text = str(error).replace("`views.", "`").replace("`seeds.0`", "`random_state`")

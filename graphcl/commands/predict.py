@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 from pydantic import Field
 
 from graphcl.arguments import Seed
@@ -58,17 +57,12 @@ def predict(settings: Predict) -> str:
 
     torch.set_num_threads(settings.threads)
     options: dict[str, Any] = settings.model_dump(include={*TABLE, "eval", "seed", "device", "data_root", "mirror"})
-    found = predictions(settings.run, settings.dataset, **options)
+    columns, dataset, text = predictions(settings.run, settings.dataset, **options)
     names.unlink(missing_ok=True)  # the list of another data set
-    columns = {name: _plain(each) for name, each in found.columns.items()}
-    write_whole(file, lambda opened: WRITERS[suffix](opened, iter([columns]), found.dataset.num_rows, 0))
-    rows = f"{found.dataset.num_rows} predictions of {found.text}"
-    return f"{rows}; in {file}{write_invalid(found.dataset.invalid, names)}"
+    # pyarrow does not take NumPy's fixed-width strings
+    plain = {name: column.astype(object) if column.dtype.kind == "U" else column for name, column in columns.items()}
+    write_whole(file, lambda opened: WRITERS[suffix](opened, iter([plain]), dataset.num_rows, 0))
+    return f"{dataset.num_rows} predictions of {text}; in {file}{write_invalid(dataset.invalid, names)}"
 
 
 main = COMMAND.main(predict)
-
-
-def _plain(column: np.ndarray) -> np.ndarray:
-    """Return a column without NumPy's fixed-width strings, which pyarrow does not take."""
-    return column.astype(object) if column.dtype.kind == "U" else column

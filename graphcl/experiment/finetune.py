@@ -85,7 +85,7 @@ def supervised_loss(out: Tensor, y: Tensor, metric: str) -> Tensor:
         >>> round(supervised_loss(torch.zeros(1, 2), y, "rocauc").item(), 4)
         0.6931
     """
-    known = ~y.isnan()
+    labelled = ~y.isnan()
     targets = y.nan_to_num(0)
     if metric == "acc":
         losses = functional.cross_entropy(out, targets.long().flatten(), reduction="none")[:, None]
@@ -93,7 +93,7 @@ def supervised_loss(out: Tensor, y: Tensor, metric: str) -> Tensor:
         losses = (out - targets).square()
     else:
         losses = functional.binary_cross_entropy_with_logits(out, targets, reduction="none")
-    return (losses * known).sum() / known.sum().clamp(min=1)
+    return (losses * labelled).sum() / labelled.sum().clamp(min=1)
 
 
 def finetune(
@@ -147,8 +147,7 @@ def finetune(
         return (out.argmax(dim=1, keepdim=True) if metric == "acc" else out).numpy()
 
     best, chosen, weights, start = 0.0, 0, {}, time.perf_counter()
-    options: dict[str, Any] = {"batch_size": batch_size, "lr": lr, "weight_decay": weight_decay, "dropout": dropout}
-    for epoch, loss in _training(model, dataset, seed, epochs, **options):
+    for epoch, loss in _epochs(model, dataset, seed, epochs, batch_size, lr, weight_decay, dropout):
         valid = task_mean(metric, truth["valid"], predicted("valid", epoch))
         if not chosen or (valid < best if metric in LOWER else valid > best):
             best, chosen = valid, epoch
@@ -166,45 +165,37 @@ def finetune(
     return FoldScores(seed, (score,), (chosen,), (best,), 1, 1, metric, figures=figures)
 
 
-def refit(model: ContrastiveModel, dataset: GraphDataset, seed: int = 0, *, epochs: int, **options: Any) -> None:
-    """Fine-tune a model on the training part for a fixed number of epochs, without a choice; `options` as there."""
-    for _ in _training(model, dataset, seed, epochs, **options):
+def refit(model: ContrastiveModel, dataset: GraphDataset, seed: int = 0, **options: Any) -> None:
+    """Fine-tune a model on the training part for all `epochs`, without a choice; `options` are those of `finetune`."""
+    for _ in _epochs(model, dataset, seed, **options):
         pass
 
 
-def _training(
-    model: ContrastiveModel, dataset: GraphDataset, seed: int, epochs: int, *,
-    batch_size: int, lr: float, weight_decay: float, dropout: float,
+def _epochs(
+    model: ContrastiveModel, dataset: GraphDataset, seed: int,
+    epochs: int, batch_size: int, lr: float, weight_decay: float, dropout: float,
 ) -> Iterator[tuple[int, float]]:  # fmt: skip
-    """Train on the training part for a number of epochs, and yield the epoch and the mean loss after each."""
-    benchmark = benchmark_of(dataset)
-    device = next(model.parameters()).device
+    """Train on the training part, and yield the epoch and the mean loss after each."""
+    benchmark, device = benchmark_of(dataset), next(model.parameters()).device
     # separate generators, so that the order of the graphs does not depend on how many numbers dropout draws
     order, drops = torch.Generator().manual_seed(2 * seed), torch.Generator(device).manual_seed(2 * seed + 1)
     loader = make_loader(dataset[benchmark.split["train"]], batch_size, True, order, device)
     optimiser = torch.optim.Adam(model.parameters(), lr=lr, weight_decay=weight_decay, fused=True)
     for epoch in range(1, epochs + 1):
-        mean = _train_epoch(model, loader, optimiser, dropout, drops, benchmark.eval_metric)
+        model.train()
+        losses = []
+        for batch in loader:
+            batch = batch.to(device)
+            h = model.encode(batch)
+            kept = torch.rand(h.shape, generator=drops, device=device) >= dropout
+            loss = supervised_loss(model.projector(h * kept / (1 - dropout)), batch.y, benchmark.eval_metric)
+            optimiser.zero_grad(set_to_none=True)
+            loss.backward()
+            optimiser.step()
+            losses.append(loss.detach())
+        mean = torch.stack(losses).mean().cpu()
         _check_finite(mean, "the loss", epoch)
         yield epoch, mean.item()
-
-
-def _train_epoch(
-    model: ContrastiveModel, loader: Any, optimiser: Any, dropout: float, drops: torch.Generator, metric: str
-) -> Tensor:
-    """Train on each batch once, and return the mean loss."""
-    model.train()
-    losses = []
-    for batch in loader:
-        batch = batch.to(drops.device)
-        h = model.encode(batch)
-        kept = torch.rand(h.shape, generator=drops, device=drops.device) >= dropout
-        loss = supervised_loss(model.projector(h * kept / (1 - dropout)), batch.y, metric)
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        optimiser.step()
-        losses.append(loss.detach())
-    return torch.stack(losses).mean().cpu()
 
 
 def _check_finite(values: Tensor, name: str, epoch: int) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,8 +29,7 @@ from graphcl.system.files import read_json
 from graphcl.training.loop import embed
 
 
-@dataclass(frozen=True)
-class Predictions:
+class Predictions(NamedTuple):
     """Predictions for a data set.
 
     Attributes:
@@ -88,14 +86,14 @@ def predictions(
         raise InputError(f"`{unused[0]}` is not read, as the targets are those of the run; leave it out.")
     place, folder = pick_device(device), Path(run).expanduser()
     result = _result(folder)
-    name = _evaluator(folder, result, eval)
-    per_seed = result["scores"][name]["per_seed"]
+    name = _evaluator(folder, list(result.get("scores") or {}), eval)
     with _damaged(folder):
-        scores = [FoldScores.of(each.get("trained") or each["untrained"]) for each in per_seed]
-        seed = scores[0].seed if seed is None else seed
-        score = next((each for each in scores if each.seed == seed), None)
-    if score is None:
-        raise InputError(f"{folder} holds no seed {seed!r}; it holds {', '.join(str(each.seed) for each in scores)}.")
+        per_seed = [rows.get("trained") or rows["untrained"] for rows in result["scores"][name]["per_seed"]]
+        scores = {score["seed"]: FoldScores.of(score) for score in per_seed}
+        seed = next(iter(scores)) if seed is None else seed
+    if seed not in scores:
+        raise InputError(f"{folder} holds no seed {seed!r}; it holds {', '.join(map(str, scores))}.")
+    score = scores[seed]
     only = len(read_saved(folder)[1]) == 1  # all seeds of a transfer may use it
     encoder, description = read_encoder(folder, None if only else seed)
     if contrasts_nodes(description.settings):
@@ -108,9 +106,12 @@ def predictions(
         raise InputError(f"{folder} holds sparse rows, for which no head is fitted; use graphcl embed.")
     if name != "finetune" and ("part" if score.metric != "accuracy" else "classes") not in arrays:
         raise InputError(f"{file} was written by an earlier version, without parts and classes; run it again.")
-    scale = bool((result["config"].get("evaluation") or {}).get("scale"))
     with _damaged(folder):
-        heads, text = (_output_layer if name == "finetune" else _fitted)(name, arrays, score, scale)
+        if name == "finetune":
+            heads, how = _output_layer(arrays, score)
+        else:
+            scale = bool((result["config"].get("evaluation") or {}).get("scale"))
+            heads, how = _fitted(name, arrays, score, scale)
         names = arrays["classes"] if len(arrays.get("classes", ())) else None
         targets = arrays["tasks"].tolist() if "tasks" in arrays else result["config"].get("target") or []
         tasks = task_names(len(heads), targets if len(targets) == len(heads) else ())
@@ -120,8 +121,13 @@ def predictions(
     with _damaged(folder):
         for task, head in zip(tasks, heads, strict=True):
             columns = with_target(columns, task, head.outputs(h), head.classes, names, head.certain)
+    metric = metric_name(score.metric)
+    quality = f"test {metric} of this head: {score.mean:.2f}"
+    if score.folds > 1:
+        estimate = f"{metric} {score.mean:.2f} is the estimate of {score.folds} folds"
+        quality = f"{estimate}, whose heads had not seen their test graphs; this head has seen all"
     listed = one_line(", ".join(tasks[:5]), 200) + ", ..." * (len(tasks) > 5)
-    return Predictions(columns, dataset, f"{listed} by {text}")
+    return Predictions(columns, dataset, f"{listed} by {how}; {quality}")
 
 
 @contextmanager
@@ -147,9 +153,8 @@ def _result(folder: Path) -> Mapping[str, Any]:
     return result
 
 
-def _evaluator(folder: Path, result: Mapping[str, Any], wanted: str | None) -> str:
+def _evaluator(folder: Path, scored: list[str], wanted: str | None) -> str:
     """Return the evaluator whose head predicts."""
-    scored = [*(result.get("scores") or {})]
     usable = [name for name in scored if name in HEADS or name == "finetune"]
     if not usable:
         how = f"is scored by {', '.join(scored)}" if scored else "has no scores"
@@ -170,14 +175,11 @@ def _fitted(name: str, arrays: Mapping[str, np.ndarray], score: FoldScores, scal
     if not np.isfinite(h).all() or np.isinf(y).any():
         raise ValueError("`h` or `y` is not finite")
     heads = [fit_head(name, h[rows], column, chosen, score.metric, score.seed, scale) for column in y.T]
-    fitted = f"all {len(rows)} labelled" if on_folds else f"the {len(rows)} training"
-    how = f"{name} (chosen: {chosen:g}), fitted on {fitted} graphs{'' if on_folds else ' of the split'}"
-    return heads, f"{how}; {_quality(score, on_folds)}"
+    fitted_on = f"all {len(rows)} labelled graphs" if on_folds else f"the {len(rows)} training graphs of the split"
+    return heads, f"{name} (chosen: {chosen:g}), fitted on {fitted_on}"
 
 
-def _output_layer(
-    name: str, arrays: Mapping[str, np.ndarray], score: FoldScores, scale: bool
-) -> tuple[list[Head], str]:
+def _output_layer(arrays: Mapping[str, np.ndarray], score: FoldScores) -> tuple[list[Head], str]:
     """Return the heads of a fine-tuned model, which are columns of its output layer, and a text on them."""
     from scipy.special import expit, softmax
 
@@ -196,14 +198,4 @@ def _output_layer(
     classes = np.empty(0) if numbers else np.arange(len(bias) if one_of else 2)
     heads = [Head(partial(outputs, task), classes) for task in range(1 if one_of else len(bias))]
     graphs, epochs = int(arrays["graphs"][place]), int(arrays["epochs"][place])
-    length = f"{epochs} epoch{'s' if epochs > 1 else ''}"
-    return heads, f"a model fine-tuned on {graphs} graphs for {length}; {_quality(score, one_of and score.folds > 1)}"
-
-
-def _quality(score: FoldScores, on_folds: bool) -> str:
-    """Return how well a head did, or what the folds say about it, in words."""
-    metric = metric_name(score.metric)
-    if not on_folds:
-        return f"test {metric} of this head: {score.mean:.2f}"
-    estimate = f"{metric} {score.mean:.2f} is the estimate of {score.folds} folds"
-    return f"{estimate}, whose heads had not seen their test graphs; this head has seen all"
+    return heads, f"a model fine-tuned on {graphs} graphs for {epochs} epoch{'s' if epochs > 1 else ''}"
