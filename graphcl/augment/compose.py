@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch
 
 from graphcl.arguments import NonNegative, Ratio
-from graphcl.augment.decision import Decision, apply_decision, chain, join
 from graphcl.augment.edge_perturb import EdgeDrop, EdgePerturb
 from graphcl.augment.mask import AttributeMask, FeatureMask
 from graphcl.augment.node_drop import NodeDrop
 from graphcl.augment.subgraph import Subgraph
-from graphcl.augment.transform import Augmentation, as_augmentation
+from graphcl.augment.transform import Augmentation, Decision, apply_decision, as_augmentation
 from graphcl.errors import InputError
 from graphcl.graphs.batching import Layout
 from graphcl.graphs.segment import cumulative
@@ -90,13 +91,13 @@ class OneOf(Augmentation):
         if drawn is None:
             ptr = Layout.of(batch).ptr
             drawn = self.draw(ptr.numel() - 1, generator, ptr.device)
-        mine = [drawn == position for position in range(len(self.members))]
-        mine = mine if graphs is None else [mask & graphs for mask in mine]
+        masks = [drawn == position for position in range(len(self.members))]
+        masks = masks if graphs is None else [mask & graphs for mask in masks]
         # Members change different graphs, so single-step decisions can be joined. Multi-step members follow one by one
         # and decide again, because the batch has changed.
-        first = [member.decide(batch, generator, mask) for member, mask in zip(self.members, mine, strict=True)]
+        first = [member.decide(batch, generator, mask) for member, mask in zip(self.members, masks, strict=True)]
         decisions = [join(decision for decision in first if decision.then is None)]
-        for member, mask, decision in zip(self.members, mine, first, strict=True):
+        for member, mask, decision in zip(self.members, masks, first, strict=True):
             if decision.then is not None:
                 batch = apply_decision(batch, decisions[-1])
                 decisions.append(member.decide(batch, generator, mask))
@@ -181,7 +182,29 @@ def weighted_draw(weights: Tensor, count: int, generator: torch.Generator | None
 
 
 def _checked(members: Sequence[Augmentation | str]) -> list[Augmentation]:
-    found = [as_augmentation(each, "members") for each in members] if isinstance(members, list | tuple) else []
-    if not found or not all(isinstance(member, Augmentation) for member in found):
+    made = [as_augmentation(member, "members") for member in members] if isinstance(members, list | tuple) else []
+    if not made or not all(isinstance(member, Augmentation) for member in made):
         raise InputError(f"`members` must be a list of one or more augmentations, got {members!r}.")
-    return found
+    return made
+
+
+def join(decisions: Iterable[Decision]) -> Decision:
+    """Return one decision that combines single-step `decisions`, which change different graphs of one batch."""
+    steps = [*decisions]
+    joined: dict[str, Any] = {}
+    for field in fields(Decision):
+        values = [getattr(step, field.name) for step in steps if getattr(step, field.name) is not None]
+        if values and field.name in ("keep_node", "keep_edge"):
+            joined[field.name] = torch.stack(values).all(dim=0)
+        elif values:
+            joined[field.name] = torch.cat(values, 1 if field.name == "moved_to" else 0)
+    return Decision(**joined)
+
+
+def chain(decisions: Iterable[Decision]) -> Decision:
+    """Return one decision that applies `decisions` in order; each one refers to the result of the previous one."""
+    first, *rest = decisions
+    if not rest:
+        return first
+    following = chain(rest)
+    return replace(first, then=following if first.then is None else chain([first.then, following]))

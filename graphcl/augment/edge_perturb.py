@@ -7,8 +7,7 @@ from torch import Tensor
 from torch_geometric.data import Batch
 
 from graphcl.arguments import Ratio
-from graphcl.augment.decision import Decision
-from graphcl.augment.transform import Augmentation
+from graphcl.augment.transform import Augmentation, Decision
 from graphcl.graphs import native
 from graphcl.graphs.batching import Layout
 from graphcl.graphs.segment import (

@@ -9,8 +9,7 @@ from torch import Tensor
 from torch_geometric.data import Batch
 
 from graphcl.arguments import Ratio
-from graphcl.augment.decision import Decision
-from graphcl.augment.transform import Augmentation
+from graphcl.augment.transform import Augmentation, Decision
 from graphcl.errors import InputError
 from graphcl.graphs.batching import MASK, Layout
 from graphcl.graphs.segment import nonzero, pick, random_subset, ratio_count, to_device

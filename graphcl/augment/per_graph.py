@@ -13,8 +13,7 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data
 
 from graphcl.arguments import named_arguments
-from graphcl.augment.decision import Decision
-from graphcl.augment.transform import Augmentation
+from graphcl.augment.transform import Augmentation, Decision
 from graphcl.errors import InputError, InputTypeError, reason
 
 

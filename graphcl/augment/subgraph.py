@@ -1,21 +1,27 @@
-"""Subgraph sampling (You et al. 2020)."""
+"""Subgraph sampling (You et al. 2020): all graphs of a batch grow at once, by a search for shortest paths."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch
 
 from graphcl.arguments import Ratio
-from graphcl.augment import triton_growth
-from graphcl.augment.decision import Decision
-from graphcl.augment.transform import Augmentation
+from graphcl.augment.transform import Augmentation, Decision
 from graphcl.graphs import native
 from graphcl.graphs.batching import Layout
 from graphcl.graphs.segment import group, nonzero, pick, pointers, ratio_count, segment_ids, shuffled, to_device
 from graphcl.registry import augmentations
+from graphcl.system.kernels import jit, tl, triton
+
+MOST_EDGES = 2**15
+"""Most edges of a graph that the kernel supports, as one program relaxes them block by block."""
+BLOCK = 1024
+"""Most edges of a block."""
+READS = {count << shift for count in (16, 20, 24, 28) for shift in range(32)}
+"""Rounds of `relax` after which the host reads whether a time has improved: 16, 20, 24, 28, 32, 40, 48, 56, 64, ..."""
 
 
 @augmentations.register("subgraph")
@@ -55,77 +61,48 @@ class Subgraph(Augmentation):
         layout = Layout.of(batch)
         device, removed = layout.ptr.device, ratio_count(self.ratio, layout.host_nodes)
         shrinks = removed > 0 if graphs is None else (removed > 0) & graphs.cpu()
+        # Graphs that stay whole cost nothing: the nodes of the others are renumbered 0, 1, ...
         chosen = nonzero(shrinks)
         sizes = layout.host_nodes[chosen]
-        # Skip graphs that stay whole, so that growth costs nothing there; renumber the nodes of the others 0, 1, ...
         ptr, total = pointers(sizes), int(sizes.sum())
-        shift = layout.host_starts[chosen] - ptr[:-1]
-        shift, kept, sizes = to_device(torch.stack([shift, sizes - removed[chosen], sizes]), device)
-        graph, place = segment_ids(sizes, total), torch.arange(total, device=device)
+        table = torch.stack([layout.host_starts[chosen] - ptr[:-1], sizes - removed[chosen], sizes, ptr[:-1]])
+        shift, kept, lengths, first = to_device(table, device)
+        graph, place = segment_ids(lengths, total), torch.arange(total, device=device)
         nodes = place + pick(shift, graph)
         number = torch.full((layout.num_nodes,), -1, device=device).index_copy_(0, nodes, place)
         edges = layout.edges_of(shrinks)
         ends = pick(number, pick(layout.edge_index, edges, dim=1).view(-1)).view(2, -1)
 
+        # `order` lists the nodes by graph, in random order within a graph. Node order[i] starts a signal at time
+        # i * gap, where gap exceeds the length of any path. So the signal of a component's first node reaches the whole
+        # component first, and components are reached one after the other.
         order = shuffled(graph, chosen.numel(), generator)
-        counts = None  # of edges, which only the kernel reads
-        if device.type == "cuda" and layout.host_edge_ptr is not None:
-            counts = layout.host_edge_ptr.diff()[chosen]
-        keep = _grow(ptr, kept, graph, ends, counts, _travel(edges, generator), order, self.growth == "one_hop")
+        travel = torch.rand(edges.numel(), generator=generator, dtype=torch.float64, device=device)
+        travel = travel.neg_().log1p_().neg_()  # Exp(1), three times as fast as torch's `exponential_`
+        gap = travel.max() * total + 1 if travel.numel() else travel.new_ones(())
+        by_adjacency = self.growth == "boundary" and not order.is_cuda
+        if by_adjacency:
+            row, target, travel = _adjacency(ends[0], ends[1], travel, total)
+        if by_adjacency and native.takes(ptr, kept, row, target, order):
+            keep = native.grow(ptr, kept, row, target, travel, order, float(gap))
+        else:
+            rank = place - pick(first, graph)
+            start = torch.empty_like(rank, dtype=torch.double).index_copy_(0, order, rank * gap)
+            if self.growth == "one_hop":
+                start = start.masked_fill_(start > 0, torch.inf)
+                time = start.scatter_reduce(0, ends[1], pick(start, ends[0]) + travel, "amin")
+            elif by_adjacency:
+                time = _dijkstra(start, row, target, travel)
+            else:
+                counts = None if layout.host_edge_ptr is None else layout.host_edge_ptr.diff()[chosen]
+                time = _arrivals_on_cuda(start, ends, travel, counts, int(sizes.max()) - 1 if chosen.numel() else 0)
+            # Non-negative floats sort like the integers with the same bits, which torch sorts faster.
+            by_time = time.view(torch.long).sort(stable=True).indices
+            by_graph, _ = group(pick(graph, by_time), chosen.numel(), by_time)
+            keep = torch.empty_like(order, dtype=torch.bool).index_copy_(0, by_graph, rank < pick(kept, graph))
+            keep &= time.isfinite()
         keep_node = torch.ones(layout.num_nodes, dtype=torch.bool, device=device)
         return Decision(keep_node=keep_node.index_copy_(0, nodes, keep))
-
-
-def _travel(edges: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Return Exp(1) travel times `[E]`; inverse transform sampling is three times as fast as torch's `exponential_`."""
-    times = torch.rand(edges.numel(), generator=generator, dtype=torch.float64, device=edges.device)
-    return times.neg_().log1p_().neg_()
-
-
-def _grow(
-    ptr: Tensor,
-    size: Tensor,
-    graph: Tensor,
-    ends: Tensor,
-    counts: Tensor | None,
-    travel: Tensor,
-    order: Tensor,
-    one_hop: bool,
-) -> Tensor:
-    """Return a mask `[N]` of the region that random growth reaches, at most size[g] nodes in graph g.
-
-    Growth starts from each graph's first node in `order [N]`, which is sorted by graph; with `one_hop`, only neighbours
-    of that node are kept. `graph [N]` is the graph of each node, and `ptr` holds the graphs' boundaries `[B + 1]` on
-    the CPU. `ends [2, E]` and `travel` time `[E]` are those of the edges. Of these, graph g has counts[g], on the CPU;
-    `counts` is None if the edges are not ordered by graph, or not on CUDA.
-    """
-    # Node order[i] starts a signal at time i * gap, where gap exceeds the length of any path. So the signal of a
-    # component's first node reaches the whole component first, and components are reached one after the other.
-    gap = travel.max() * order.numel() + 1 if travel.numel() else travel.new_ones(())
-    source, target = ends
-    if not one_hop and not order.is_cuda:
-        row, target, travel = _adjacency(source, target, travel, order.numel())
-        if native.takes(ptr, size, row, target, order):
-            return native.grow(ptr, size, row, target, travel, order, float(gap))
-        source = segment_ids(row.diff())
-    rank = torch.arange(order.numel(), device=order.device) - pick(to_device(ptr, order.device), graph)
-    start = torch.empty_like(rank, dtype=torch.double).index_copy_(0, order, rank * gap)
-    if one_hop:
-        start = start.masked_fill_(start > 0, torch.inf)
-        time = start.scatter_reduce(0, target, pick(start, source) + travel, "amin")
-    elif counts is not None and triton_growth.takes(start, counts):
-        places = to_device(torch.stack([pointers(counts)[:-1], counts]), order.device)
-        time = triton_growth.first_passage(start, ends, travel, places, int(counts.max()))
-    elif order.is_cuda:
-        most = int(ptr.diff().max()) - 1 if ptr.numel() > 1 else 0
-        time = first_passage(start, ends.view(-1), ends.flip(0).view(-1), travel.repeat(2), most)
-    else:
-        time = first_passage(start, source, target, travel)
-    # Non-negative floats sort like the integers with the same bits, which torch sorts faster.
-    by_time = time.view(torch.long).sort(stable=True).indices
-    first, _ = group(pick(graph, by_time), size.numel(), by_time)
-    keep = torch.empty_like(order, dtype=torch.bool).index_copy_(0, first, rank < pick(size, graph))
-    return keep & time.isfinite()
 
 
 def _adjacency(source: Tensor, target: Tensor, travel: Tensor, num_nodes: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -140,24 +117,88 @@ def _adjacency(source: Tensor, target: Tensor, travel: Tensor, num_nodes: int) -
     return row, pick(target, order), pick(travel, order)
 
 
-def first_passage(start: Tensor, source: Tensor, target: Tensor, travel: Tensor, most: int | None = None) -> Tensor:
-    """Return the earliest time `[N]` at which a signal arrives at each node, if every node u sends one at start[u].
+# -- the earliest time `[N]` at which a signal arrives at each node, if every node u sends one at start[u] -------------
 
-    Each round of the Bellman-Ford algorithm relaxes all edges whose source has improved. The number of rounds is the
-    largest number of edges on a shortest path. `source`, `target` and `travel` time of the edges are `[E]`. With
-    `most`, a bound on the rounds, every round relaxes all edges, and the host waits only after rounds 16, 20, 24, 28,
-    32, 40, 48, 56, 64, 80, ...
+
+def _dijkstra(start: Tensor, row: Tensor, target: Tensor, travel: Tensor) -> Tensor:
+    """Return the arrival times on the CPU, by SciPy: the signals start as one, at a node that no edge leads to."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import dijkstra
+
+    n = start.numel()
+    lengths, ends = torch.cat([travel, start]), torch.cat([target, torch.arange(n)])
+    rows = torch.cat([row, row[-1:] + n])
+    graph = csr_array((lengths.numpy(), ends.numpy(), rows.numpy()), shape=(n + 1, n + 1))
+    return torch.from_numpy(dijkstra(graph, indices=n)[:n])
+
+
+def _arrivals_on_cuda(start: Tensor, ends: Tensor, travel: Tensor, counts: Any, longest: int) -> Tensor:
+    """Return the arrival times on CUDA: by the kernel if it supports graphs with counts[g] edges, else in rounds.
+
+    `counts [B]` are on the CPU; None if edges are not ordered by graph. Paths have at most `longest` edges.
     """
-    waits = {each << k for each in (16, 20, 24, 28) for k in range(32)}
-    time, active = start.clone(), torch.arange(source.numel() if most is None else 0, device=source.device)
-    for number in range(1, (most or 0) + 1):
-        before = time.clone() if number in waits else None
+    most = int(counts.max()) if counts is not None and counts.numel() else MOST_EDGES + 1
+    if most > MOST_EDGES or triton is None or torch.cuda.get_device_capability(start.device) < (7, 0):
+        return relax(start, ends, travel, longest)
+    places = to_device(torch.stack([pointers(counts)[:-1], counts]), start.device)
+    return first_passage(start, ends, travel, places, most)
+
+
+def relax(start: Tensor, ends: Tensor, travel: Tensor, most: int) -> Tensor:
+    """Return the arrival times by at most `most` rounds of the Bellman-Ford algorithm, each of which relaxes all edges.
+
+    Signals cross the edges, with `ends [2, E]` and `travel` time `[E]`, in both directions.
+    """
+    time, source, target, travel = start.clone(), ends.view(-1), ends.flip(0).view(-1), travel.repeat(2)
+    for number in range(1, most + 1):
+        before = time.clone() if number in READS else None
         time.scatter_reduce_(0, target, pick(time, source).add_(travel), "amin")
         if before is not None and torch.equal(before, time):
             break
-    while active.numel() > 0:
-        arrival = time[source[active]] + travel[active]
-        earlier = time.scatter_reduce(0, target[active], arrival, "amin")
-        active = (earlier < time)[source].nonzero().flatten()
-        time = earlier
     return time
+
+
+def first_passage(start: Tensor, ends: Tensor, travel: Tensor, places: Tensor, most: int) -> Tensor:
+    """Return the arrival times by one Triton kernel with a program for each graph; see `relax`.
+
+    `places [2, B]` holds the first edge of each graph and their number, at most `most`. Times are not negative, in
+    float64.
+    """
+    time = start.clone()
+    block = min(max(triton.next_power_of_2(most), 32), BLOCK)
+    # Non-negative floats sort like the integers with the same bits, of which the hardware has an atomic minimum.
+    bits = time.view(torch.long)
+    sizes = {"EDGES": block, "num_warps": max(block // 128, 1)}
+    with torch.cuda.device_of(time):  # Triton launches on the current device
+        _relax[(places.size(1),)](bits, ends, travel, places, travel.numel(), **sizes)
+    return time
+
+
+@jit("edges")
+def _relax(time, ends, travel, places, edges, EDGES: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Relax the edges of a graph until no time improves: the Bellman-Ford algorithm.
+
+    The results do not depend on the order in which threads run: each is the least of the same rounded sums.
+    """
+    graph = tl.program_id(0)
+    begin = tl.load(places + graph)
+    end = begin + tl.load(places + tl.num_programs(0) + graph)
+    improved = tl.full((), 1, tl.int32)
+    while improved > 0:
+        improved = tl.full((), 0, tl.int32)
+        for first in range(begin, end, EDGES):
+            edge = first + tl.arange(0, EDGES)
+            inside = edge < end
+            u = tl.load(ends + edge, inside, 0)
+            v = tl.load(ends + edges + edge, inside, 0)
+            length = tl.load(travel + edge, inside, 0.0)
+            # Volatile, as another thread may have changed a time since it was last read.
+            at_u = tl.load(time + u, inside, 0, volatile=True)
+            at_v = tl.load(time + v, inside, 0, volatile=True)
+            through_u = (at_u.to(tl.float64, bitcast=True) + length).to(tl.int64, bitcast=True)
+            through_v = (at_v.to(tl.float64, bitcast=True) + length).to(tl.int64, bitcast=True)
+            at_v_improves, at_u_improves = inside & (through_u < at_v), inside & (through_v < at_u)
+            tl.atomic_min(time + v, through_u, at_v_improves, sem="relaxed")
+            tl.atomic_min(time + u, through_v, at_u_improves, sem="relaxed")
+            improved += tl.sum((at_v_improves | at_u_improves).to(tl.int32))
+        tl.debug_barrier()  # the next round reads what all threads wrote

@@ -1,4 +1,7 @@
-"""Base class of augmentations, a PyG transform that draws a decision and applies it; the identity; pairs of views."""
+"""Base class of augmentations, a PyG transform that draws a decision and applies it; the identity; pairs of views.
+
+A decision holds the random draws. Applying it is deterministic and can be repeated.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import copy
 import inspect
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
@@ -14,13 +18,53 @@ from torch_geometric.data import Batch
 from torch_geometric.transforms import BaseTransform
 
 from graphcl.arguments import named_arguments, shown
-from graphcl.augment.decision import Decision, apply_decision
 from graphcl.errors import InputError, InputTypeError
 from graphcl.graphs.batching import Layout, as_batch
-from graphcl.graphs.select import levels
+from graphcl.graphs.select import levels, select
 from graphcl.registry import augmentations
 
 Graphs = TypeVar("Graphs")  # `Batch` or `Data`; an augmentation returns the type of its input
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Changes to a batch of N nodes and E directed edges; a field that is None changes nothing.
+
+    Args:
+        keep_node: mask `[N]` of the nodes to keep.
+        keep_edge: mask `[E]` of the edges to keep; edges of removed nodes are always removed.
+        moved: indices `[K]` of the edges to rewire; the edges keep their attributes.
+        moved_to: new sources and targets `[2, K]` of the rewired edges, within the same graph.
+        masked: indices `[M]` of the nodes whose features are replaced.
+        features: new features `[M, F]` of the masked nodes.
+        then: decision to apply to the resulting batch; its indices refer to the resulting batch.
+    """
+
+    keep_node: Tensor | None = None
+    keep_edge: Tensor | None = None
+    moved: Tensor | None = None
+    moved_to: Tensor | None = None
+    masked: Tensor | None = None
+    features: Tensor | None = None
+    then: Decision | None = None
+
+
+@named_arguments
+def apply_decision(batch: Batch, decision: Decision) -> Batch:
+    """Return `batch` changed by `decision`, with the same graphs in the same order. `batch` itself is not changed."""
+    while decision.then is not None:
+        batch, decision = apply_decision(batch, replace(decision, then=None)), decision.then
+    if all(change is None for change in vars(decision).values()):
+        return batch
+    layout = Layout.of(batch)
+    changed = {"edge_index": layout.edge_index}
+    if decision.moved is not None and decision.moved_to is not None:
+        changed["edge_index"] = layout.edge_index.clone()
+        for ends, to in zip(changed["edge_index"], decision.moved_to, strict=True):
+            ends.index_copy_(0, decision.moved, to)
+    if decision.masked is not None and decision.features is not None:
+        changed["x"] = batch.x.index_copy(0, decision.masked, decision.features)
+    return select(batch, layout, decision.keep_node, decision.keep_edge, changed)
 
 
 def as_augmentation(given: Any, argument: str = "augmentation") -> Any:

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from graphcl import GIN, Loss
-from graphcl.augment import triton_growth
+from graphcl.augment import subgraph
 from graphcl.losses.engine import tiled, triton_tiles
 from graphcl.models import triton_gin
 from graphcl.models.aggregate import CSRAdjacency, SegmentIndex
@@ -181,11 +181,11 @@ def test_kernels_of_gin_fit(monkeypatch, capability):
 @pytest.mark.parametrize("capability", [80, *(pytest.param(each, marks=pytest.mark.triton) for each in (90, 120))])
 def test_the_kernel_of_subgraphs_fits(monkeypatch, capability):
     found = []
-    monkeypatch.setattr(triton_growth, "_relax", Compiled(triton_growth._relax, found))
+    monkeypatch.setattr(subgraph, "_relax", Compiled(subgraph._relax, found))
     monkeypatch.setattr(triton.runtime.driver, "_active", Driver(capability))
     times, places = torch.zeros(8, dtype=torch.float64), torch.zeros(2, 4, dtype=torch.long)
     for most in (20, 100, 5000):
-        triton_growth.first_passage(times, places, times[:4], places, most)
+        subgraph.first_passage(times, places, times[:4], places, most)
     used = [resources(kernel) for _, kernel in found]
     assert len(used) == 3
     assert max(registers for registers, _, _ in used) <= 80, used
