@@ -97,11 +97,11 @@ class EdgePerturb(Augmentation):
             return Decision(keep_edge=keep_edge.index_fill_(0, gone, False))
 
         nodes = layout.host_nodes
-        found = torch.minimum(k, nodes * (nodes - 1) // 2 - edges)
-        pairs = _draw_unconnected(layout, connected, edges, found, generator)
-        # The removed pairs of a graph are in random order, so moving the first found[g] of them is unbiased.
+        moves = torch.minimum(k, nodes * (nodes - 1) // 2 - edges)
+        pairs = _draw_unconnected(layout, connected, edges, moves, generator)
+        # The removed pairs of a graph are in random order, so moving the first moves[g] of them is unbiased.
         first = pointers(k)[:-1]
-        moving_first = ranges(torch.cat([first, first + found]), torch.cat([found, k - found]), device)
+        moving_first = ranges(torch.cat([first, first + moves]), torch.cat([moves, k - moves]), device)
         changed, pair, moving = _entries(entry, pair_ptr, pick(removed, moving_first), pairs.numel())
         moved, gone = changed[:moving], changed[moving:]
         pair = pick(pairs, pair[:moving])
@@ -115,7 +115,7 @@ class EdgePerturb(Augmentation):
 
 
 def _pairs(layout: Layout, graphs: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the connected pairs of nodes in the given graphs, sorted by lower, then by higher node index.
+    """Return the connected pairs of nodes in the graphs of the mask, sorted by lower, then by higher node index.
 
     The results are the indices of all edges except self-loops, sorted by pair, `[K]`; the boundaries of the pairs in
     them, `[P + 1]`; the pairs as low * N + high, `[P]`; and the number of pairs in each graph, `[B]`, on the CPU.
@@ -170,10 +170,10 @@ def _draw_unconnected(
 
     listed = nonzero(few & (wanted > 0))
     if listed.numel():
-        absents, own = (possible - edges)[listed], wanted[listed]
+        absents = (possible - edges)[listed]
         absent = _list_unconnected(layout, connected, listed, int(absents.sum()))
-        chosen = random_sample(pointers(absents), own, generator, device)
-        pair.index_copy_(0, ranges(first[listed], own, device), pick(absent, chosen))
+        chosen = random_sample(pointers(absents), wanted[listed], generator, device)
+        pair.index_copy_(0, ranges(first[listed], wanted[listed], device), pick(absent, chosen))
 
     left, place, drawn = wanted.masked_fill(few, 0), first, connected
     while bool((left > 0).any()):
@@ -188,12 +188,12 @@ def _draw_unconnected(
 
 
 def _list_unconnected(layout: Layout, connected: Tensor, graphs: Tensor, size: int) -> Tensor:
-    """Return all unconnected pairs `[size]` of the graphs with the given numbers, sorted, as low * N + high."""
+    """Return all unconnected pairs `[size]` of the graphs with these numbers, sorted, as low * N + high."""
     n, device = layout.host_nodes[graphs], connected.device
     squares = n**2
     table = to_device(torch.stack([squares, pointers(squares)[:-1], n, layout.host_starts[graphs]]), device)
     graph = segment_ids(table[0], int(squares.sum()))
-    before, order, shift = (pick(each, graph) for each in table[1:])
+    before, order, shift = (pick(values, graph) for values in table[1:])
     place = torch.arange(graph.numel(), device=device) - before
     u, v = place // order, place % order
     candidate = (u + shift) * layout.num_nodes + v + shift

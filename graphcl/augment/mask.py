@@ -100,8 +100,8 @@ class FeatureMask(Augmentation):
         """Return a decision with the features after masking."""
         x = batch.get("x")
         if x is None or not x.is_floating_point():
-            found = "none" if x is None else x.dtype
-            raise InputError(f"feature_mask needs floating-point node features `x`, got {found}; use edge_drop.")
+            kind = "none" if x is None else x.dtype
+            raise InputError(f"feature_mask needs floating-point node features `x`, got {kind}; use edge_drop.")
         layout = Layout.of(batch)
         x = x if x.dim() > 1 else x[:, None]
         keep = torch.rand(layout.num_graphs, x.size(1), generator=generator, device=x.device) >= self.ratio

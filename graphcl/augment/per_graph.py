@@ -45,53 +45,49 @@ class PerGraph(Augmentation):
     def __init__(self, transform: Callable[[Any], Any]) -> None:
         if isinstance(transform, type) or not callable(transform):
             hint = f"; make an instance: {transform.__name__}(...)" if isinstance(transform, type) else ""
-            raise InputTypeError(
-                f"`transform` must be a function of a Data, or a PyG transform, got {transform!r}{hint}."
-            )
+            rule = "`transform` must be a function of a Data, or a PyG transform"
+            raise InputTypeError(f"{rule}, got {transform!r}{hint}.")
         self.transform = transform
-
-    @property
-    def _name(self) -> str:
-        return getattr(self.transform, "__name__", None) or repr(self.transform)
 
     def augment(self, batch: Batch, generator: torch.Generator | None, graphs: Tensor | None) -> Batch:
         """Return a batch of the transformed graphs."""
         chosen = [True] * batch.num_graphs if graphs is None else graphs.tolist()
+        what = f"the transform {getattr(self.transform, '__name__', None) or repr(self.transform)}"
+        parts = []
         with _seeded(generator):
-            parts = [
-                self._transformed(graph.clone(), number) if wanted else graph
-                for number, (graph, wanted) in enumerate(zip(batch.to_data_list(), chosen, strict=True))
-            ]
+            for number, (graph, change) in enumerate(zip(batch.to_data_list(), chosen, strict=True)):
+                parts.append(self._transformed(graph.clone(), what, number) if change else graph)
         try:
             if len({frozenset(part.keys()) for part in parts}) > 1:  # PyG would leave some of them out
                 raise ValueError("their attributes differ")
             view = Batch.from_data_list(parts)
         except Exception as error:  # PyG raises any kind
+            results = what.replace("the transform", "the results of")
             rule = "every graph must have the same attributes afterwards"
-            raise InputError(f"the results of {self._name} cannot be batched ({reason(error)}); {rule}.") from error
+            raise InputError(f"{results} cannot be batched ({reason(error)}); {rule}.") from error
         for key, value in batch._store.items():  # of the whole batch
             if key not in view and key not in batch._slice_dict:
                 view[key] = value
         return view
 
-    def _transformed(self, graph: Data, number: int) -> Data:
+    def _transformed(self, graph: Data, what: str, number: int) -> Data:
         edges, x = "edge_index" in graph, graph.get("x")  # before, as transforms may change the graph in place
         try:
-            found = self.transform(graph)
+            result = self.transform(graph)
         except Exception as error:
-            line = f"the transform {self._name} fails on graph {number} of a batch ({reason(error)})"
+            line = f"{what} fails on graph {number} of a batch ({reason(error)})"
             raise InputError(f"{line}; use another one, or other graphs.") from error
-        if not isinstance(found, Data) or isinstance(found, Batch):
-            raise InputTypeError(f"the transform {self._name} must return a Data, got {type(found).__name__}.")
-        if not found.num_nodes:
-            raise InputError(f"the transform {self._name} leaves graph {number} of a batch without nodes.")
-        if edges and "edge_index" not in found:
-            raise InputError(f"the transform {self._name} removes `edge_index`, which encoders need; use another one.")
-        new = found.get("x")
+        if not isinstance(result, Data) or isinstance(result, Batch):
+            raise InputTypeError(f"{what} must return a Data, got {type(result).__name__}.")
+        if not result.num_nodes:
+            raise InputError(f"{what} leaves graph {number} of a batch without nodes.")
+        if edges and "edge_index" not in result:
+            raise InputError(f"{what} removes `edge_index`, which encoders need; use another one.")
+        new = result.get("x")
         if isinstance(x, Tensor) and isinstance(new, Tensor) and new.dtype != x.dtype:
-            line = f"the transform {self._name} changes the dtype of `x` from {x.dtype} to {new.dtype}"
-            raise InputError(f"{line}; convert it back within a function.".replace("torch.", ""))
-        return found
+            line = f"{what} changes the dtype of `x` from {x.dtype} to {new.dtype}; convert it back within a function."
+            raise InputError(line.replace("torch.", ""))
+        return result
 
     def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:
         """Raise InputError, as a transform draws and applies at once."""

@@ -67,74 +67,65 @@ def apply_decision(batch: Batch, decision: Decision) -> Batch:
     return select(batch, layout, decision.keep_node, decision.keep_edge, changed)
 
 
-def as_augmentation(given: Any, argument: str = "augmentation") -> Any:
-    """Return the augmentation named `given` with its default arguments; return any other callable unchanged.
+def as_augmentation(view: Any, argument: str = "augmentation") -> Any:
+    """Return the augmentation named `view` with its default arguments; return any other callable unchanged.
 
     Raises:
         InputError: the name is unknown, or the augmentation has required arguments.
-        InputTypeError: `given` is a registered class or function that was not called, or is not an augmentation.
+        InputTypeError: `view` is a registered class or function that was not called, or is not an augmentation.
     """
-    if isinstance(given, str):
-        if required := [name for name in augmentations.arguments(given).required if name != "self"]:
-            raise InputError(f"augmentation `{given}` needs `{'` and `'.join(required)}`; pass an object instead.")
-        return augmentations[given]()
-    if isinstance(given, type) or (not isinstance(given, Augmentation) and given in augmentations.values()):
-        raise InputTypeError(f"`{argument}` must be an augmentation; call {given.__name__}, as in {given.__name__}().")
-    if isinstance(given, BaseTransform) and not isinstance(given, Augmentation):
-        kind = type(given).__name__
-        raise InputTypeError(
-            f"`{argument}` must be an augmentation of whole batches, got PyG's {kind}; wrap it: PerGraph({kind}(...))."
-        )
-    if not callable(given):
-        raise InputTypeError(f"`{argument}` must be an augmentation or the name of one, got {shown(given)}.")
-    return given
+    rule = f"`{argument}` must be an augmentation"
+    if isinstance(view, str):
+        if required := [name for name in augmentations.arguments(view).required if name != "self"]:
+            raise InputError(f"augmentation `{view}` needs `{'` and `'.join(required)}`; pass an object instead.")
+        return augmentations[view]()
+    if isinstance(view, Augmentation):
+        return view
+    if isinstance(view, type) or view in augmentations.values():
+        raise InputTypeError(f"{rule}; call {view.__name__}, as in {view.__name__}().")
+    if isinstance(view, BaseTransform):
+        kind = type(view).__name__
+        raise InputTypeError(f"{rule} of whole batches, got PyG's {kind}; wrap it: PerGraph({kind}(...)).")
+    if not callable(view):
+        raise InputTypeError(f"{rule} or the name of one, got {shown(view)}.")
+    return view
 
 
-def as_view(given: Any, argument: str) -> Any:
-    """Return `given` as a function of (batch, generator), see `as_augmentation`."""
-    given = as_augmentation(given, argument)
-    if not isinstance(given, Augmentation) and not _takes(given, 2):
-        name = getattr(given, "__name__", shown(given))
-        raise InputTypeError(
-            f"`{argument}` must take (batch, generator), which {name} does not; add `generator`, or wrap a function "
-            "of a single graph: PerGraph(function)."
-        )
-    return given
-
-
-def _takes(function: Any, count: int) -> bool:
-    """Return whether `function` can be called with `count` positional arguments."""
+def as_view(view: Any, argument: str) -> Any:
+    """Return `view` as a function of (batch, generator), see `as_augmentation`."""
+    view = as_augmentation(view, argument)
     try:
-        inspect.signature(function).bind(*range(count))
+        if not isinstance(view, Augmentation):
+            inspect.signature(view).bind("batch", "generator")
     except TypeError:
-        return False
+        name = getattr(view, "__name__", shown(view))
+        advice = "add `generator`, or wrap a function of a single graph: PerGraph(function)"
+        raise InputTypeError(f"`{argument}` must take (batch, generator), which {name} does not; {advice}.") from None
     except ValueError:  # a function of C without a signature
         pass
-    return True
+    return view
 
 
 def check_registered(name: str, target: Any) -> None:
     """Raise InputTypeError if `target`, to be registered as the augmentation `name`, cannot make views."""
-    title = f"augmentation `{name}` must be a class of augmentations or a function that returns one"
-    if not inspect.isclass(target) and not inspect.isfunction(target):
-        raise InputTypeError(f"{title}, got {shown(target)}; register a function without arguments that returns it.")
+    problem, called = "", getattr(target, "__name__", "")
     if inspect.isclass(target):
         if issubclass(target, BaseTransform) and not issubclass(target, Augmentation):
-            advice = f"register a function that returns PerGraph({target.__name__}(...))"
-            raise InputTypeError(f"{title}, got PyG's {target.__name__}, a transform of single graphs; {advice}.")
-        if inspect.isabstract(target) or not any("__call__" in vars(base) for base in target.__mro__):
-            raise InputTypeError(f"{title}, but {target.__name__} does not define `decide`; see docs/extending.md.")
-        return
-    first = next(iter(inspect.signature(target).parameters.values()), None)
-    if (
-        first is not None
-        and first.default is first.empty
-        and first.name in ("batch", "data", "graph", "graphs", "view")
-    ):
-        raise InputTypeError(
-            f"{title}, but {target.__name__} takes `{first.name}`; derive a class from Augmentation, or return "
-            "PerGraph(function) for a function of a single graph."
-        )
+            problem = f"got PyG's {called}, a transform of single graphs; register a function that returns "
+            problem += f"PerGraph({called}(...))"
+        elif inspect.isabstract(target) or not any("__call__" in vars(base) for base in target.__mro__):
+            problem = f"but {called} does not define `decide`; see docs/extending.md"
+    elif inspect.isfunction(target):
+        first = next(iter(inspect.signature(target).parameters.values()), None)
+        names = ("batch", "data", "graph", "graphs", "view")
+        if first is not None and first.default is first.empty and first.name in names:
+            problem = f"but {called} takes `{first.name}`; derive a class from Augmentation, or return "
+            problem += "PerGraph(function) for a function of a single graph"
+    else:
+        problem = f"got {shown(target)}; register a function without arguments that returns it"
+    if problem:
+        title = f"augmentation `{name}` must be a class of augmentations or a function that returns one"
+        raise InputTypeError(f"{title}, {problem}.")
 
 
 augmentations.check = check_registered
