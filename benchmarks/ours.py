@@ -21,7 +21,8 @@ from graphcl import (
     train,
 )
 from graphcl.config import make_config, read_config
-from graphcl.experiment.build import make_augmentations, make_method, make_model
+from graphcl.experiment.trial import Trial
+from graphcl.tasks.task import make_task
 from graphcl.training.epoch import Epoch
 
 RATIO, TEMPERATURE, LEARNING_RATE = 0.2, 0.2, 0.01
@@ -74,9 +75,8 @@ class Ours:
         if recipe:
             config = make_config(read_config(recipe, "PROTEINS"))
             self.size = config.encoder["hidden_channels"], config.encoder["num_layers"]
-            self.views = make_augmentations(config)
-            self.model = make_model(config, load_dataset(dataset)).to(device)
-            self.method = make_method(config, dataset, self.model)
+            trial = Trial(make_task(config, load_dataset(dataset)), 0, torch.device(device))
+            self.views, self.model, self.method = trial.views, trial.model, trial.method
         else:
             self.model = ContrastiveModel(GIN(dataset.num_features, hidden_channels=32, num_layers=3)).to(device)
             self.method = TwoViews(self.model, Loss("infonce", temperature=TEMPERATURE))

@@ -14,7 +14,8 @@ import torch
 from graphcl import load_dataset, make_config
 from graphcl.distributed.launch import launch
 from graphcl.evaluate import paired_gain, summarise
-from graphcl.experiment.seed import run_seed
+from graphcl.experiment.trial import Trial
+from graphcl.tasks.task import make_task
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--dataset", default="synthetic")
@@ -38,7 +39,7 @@ with launch() as group:
                 "evaluation": {"folds": 5, "inner_folds": 2},
             }
         )
-        result = run_seed(config, dataset, seed, device, rows=("untrained", "trained"))
+        result = Trial(make_task(config, dataset), seed, device).run(rows=("untrained", "trained"))
         before, after = result.scores["svm"]["untrained"], result.scores["svm"]["trained"]
         mine[loss, temperature, seed] = before, after
         line = f"{loss}, temperature {temperature}, seed {seed}: {before.mean:.1f} to {after.mean:.1f} %"

@@ -25,10 +25,9 @@ from graphcl.datasets.invalid import NoGraphLeftError, kept_rows
 from graphcl.datasets.molecules.table import is_molecules, is_smiles
 from graphcl.datasets.pair_file import with_pairs
 from graphcl.errors import InputError, InputTypeError, warn
-from graphcl.experiment.build import describe, pick_device
-from graphcl.experiment.dry_run import try_settings, warn_of_columns
 from graphcl.experiment.encoder_input import load_for
-from graphcl.experiment.seed import run_seed
+from graphcl.experiment.runtime import pick_device
+from graphcl.experiment.trial import Trial, warn_of_columns
 from graphcl.loaders.loader import make_loader
 from graphcl.models.contrastive import with_projector
 from graphcl.models.embeddings import Embeddings
@@ -37,6 +36,7 @@ from graphcl.models.saved import EncoderDescription, installed_encoders, read_en
 from graphcl.models.towers import Role, Tower, TwoTowers
 from graphcl.system.files import new_file
 from graphcl.system.processes import one_thread
+from graphcl.tasks.task import make_task
 from graphcl.training.loop import embed
 
 Named = str | dict[str, Any]
@@ -206,17 +206,19 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             raise InputError("`targets` needs the `pairs` of queries and targets; pass [(query, target), ...].")
         elif config.positives not in ("views", "group"):
             raise InputError(f"`positives` {config.positives} is a list of pairs; pass it to `fit` as `pairs`.")
+        task = make_task(config, dataset)
         try:
-            try_settings(config, dataset, start)
+            trial = Trial(task, seed, device, start)
+            trial.try_step()
         except InputError as error:
             if getattr(self, "history_", None) != []:
                 raise
             frozen = "sklearn.frozen.FrozenEstimator keeps its encoder, also in a pipeline"
             raise InputError(f"`fit` trains a loaded estimator anew, but {error} {frozen}.") from None
-        warn_of_columns(config, dataset)
-        result = run_seed(config, dataset, seed, device, rows=(), encoder=start)
+        warn_of_columns(task)
+        result = trial.run(rows=())
         self.history_, self.model_, self.seed_ = result.history, result.model.eval(), seed
-        self.description_ = describe(config, dataset, self.model_, own)
+        self.description_ = trial.task.description(self.model_, own)
         self.n_features_in_ = dataset.num_features
         return self
 

@@ -9,7 +9,6 @@ from graphcl.config import make_config
 from graphcl.datasets import load_dataset
 from graphcl.evaluate import ogb
 from graphcl.experiment import encoder_input
-from graphcl.experiment.dry_run import try_settings
 from graphcl.run import main
 from graphcl.sweep.plan import make_plan
 from graphcl.sweep.run_cells import run_cell
@@ -17,6 +16,7 @@ from graphcl.sweep.table import make_table
 from graphcl.sweep.write import to_markdown
 from tests.datasets.ogb_files import files_of, make_molecules, write_archive
 from tests.methods.small import OF_GRAPHS, spec
+from tests.trials import try_settings
 
 pytest.importorskip("ogb", reason="ogb is not installed")
 SMALL = ["--encoder.hidden_channels", "8", "--encoder.num_layers", "2", "--batch-size", "16", "--epochs", "1"]

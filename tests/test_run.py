@@ -21,8 +21,7 @@ from graphcl.config import make_config, read_config
 from graphcl.config.recipes import shipped_configs
 from graphcl.config.resolve import choices
 from graphcl.datasets import load_dataset
-from graphcl.experiment import seed as experiment
-from graphcl.experiment.dry_run import try_settings
+from graphcl.experiment import trial as experiment
 from graphcl.experiment.record import progress
 from graphcl.loaders.loader import make_loader
 from graphcl.models.gin import GIN
@@ -36,6 +35,7 @@ from graphcl.training.loop import Epoch
 from graphcl.training.settings import TrainingSettings
 from tests.conftest import overriding, small_graphs
 from tests.methods.small import OF_GRAPHS, vectors
+from tests.trials import try_settings
 
 ROWS = row_labels()
 

@@ -18,9 +18,10 @@ import torch
 
 from graphcl.config import make_config, read_config
 from graphcl.datasets import load_dataset
-from graphcl.experiment.context import Context
-from graphcl.experiment.seed import run_seed
+from graphcl.experiment.output import Output
+from graphcl.experiment.trial import Trial
 from graphcl.system.memory import keep_freed_memory
+from graphcl.tasks.task import make_task
 from graphcl.training.checkpoint import Checkpoints
 
 PARTS = 8
@@ -67,7 +68,7 @@ def soak(given, place, traced):
     steps = -(-len(dataset) // config.batch_size)
     found = []
 
-    class Measure(Context):
+    class Measure(Output):
         def on_epoch(self, epoch):
             gc.collect()
             milliseconds, used = 1000 * epoch.seconds / steps, tracemalloc.get_traced_memory()[0] / 1e6
@@ -76,8 +77,9 @@ def soak(given, place, traced):
     if traced:
         tracemalloc.start()
     try:
-        kept = Checkpoints(place / f"checkpoints-{traced}", epochs=50)
-        run_seed(config, dataset, 0, torch.device("cpu"), rows=(), context=Measure(checkpoints=kept))
+        output = Measure()
+        output.checkpoints = Checkpoints(place / f"checkpoints-{traced}", epochs=50)
+        Trial(make_task(config, dataset), 0, torch.device("cpu")).run((), output)
     finally:
         tracemalloc.stop()
     return found

@@ -96,20 +96,23 @@ def diagnose(settings: Diagnose) -> str:
     from graphcl.diagnose.answers import AS_IS
     from graphcl.diagnose.run import check_inputs, diagnose
     from graphcl.diagnose.text import as_json, markdown
-    from graphcl.experiment.dry_run import try_settings
     from graphcl.experiment.encoder_input import load_arguments, load_with_pairs
     from graphcl.experiment.fingerprint import data_fingerprint
     from graphcl.experiment.record.unfinished import MARK, unfinished
-    from graphcl.experiment.scoring import with_usable_evaluation
+    from graphcl.experiment.runtime import pick_device
+    from graphcl.experiment.trial import Trial
     from graphcl.report.style import to_svg
     from graphcl.system.memory import keep_freed_memory
+    from graphcl.tasks.evaluation import with_usable_evaluation
+    from graphcl.tasks.task import make_task
 
     keep_freed_memory()
     with unfinished(settings.out, f"{Path(settings.dataset).stem}-diagnosis") as place:
         dataset = load_with_pairs(**load_arguments(settings))
         config: Config = settings.model_copy(update={"features": dataset.features, **_evaluator(settings, dataset)})
-        try_settings(config, dataset)
-        config = with_usable_evaluation(config, dataset)
+        task = with_usable_evaluation(make_task(config, dataset))
+        config = task.config
+        Trial(task, config.seeds[0], pick_device(config.device)).try_step()
         check_inputs(config, dataset, settings.rows)
         folder = place.start({**settings.model_dump(), "data": data_fingerprint(config, dataset)})
         controls = [name for name in CONTROLS if not settings.quick or name != "complete"]

@@ -161,7 +161,6 @@ class Opened(NamedTuple):
         from torch import Tensor
 
         from graphcl.datasets.disk.on_disk import MappedDataset
-        from graphcl.experiment.build import restricted
         from graphcl.loaders.loader import make_loader
         from graphcl.training.loop import embed_batches
 
@@ -174,7 +173,8 @@ class Opened(NamedTuple):
         else:
             loader, ids = make_loader(dataset, self.batch_size, device=self.device), dataset.ids
             if graphs is not None:
-                loader, done = restricted(loader, torch.arange(graphs.start, graphs.stop)), graphs.start
+                loader.batch_sampler.restrict_to(torch.arange(graphs.start, graphs.stop))
+                done = graphs.start
         classes = None if dataset.classes is None else np.array(dataset.classes.tolist())  # an .npz holds no objects
         for h, batch in embed_batches(self.model, loader, 0 if graphs is None else graphs.start):
             n, y = len(h), batch.get("y")
@@ -192,10 +192,10 @@ def open_inputs(settings: Embed, source: object = None, device: str | None = Non
     """Return the encoder of the settings and a data set, by default theirs, on a device, likewise."""
     import torch
 
-    from graphcl.experiment.build import pick_device
     from graphcl.experiment.encoder_input import load_for
-    from graphcl.models.contrastive import model_of
+    from graphcl.experiment.runtime import pick_device
     from graphcl.models.saved import read_encoder
+    from graphcl.tasks.task import model_for
 
     place = pick_device(device or settings.device)
     torch.set_num_threads(settings.threads)
@@ -203,7 +203,7 @@ def open_inputs(settings: Embed, source: object = None, device: str | None = Non
     given: dict[str, Any] = settings.model_dump(include=TABLE)
     source = settings.dataset if source is None else source
     dataset = load_for(description, source, settings.data_root, settings.mirror, **given)
-    model = model_of(encoder.to(place), dataset.rows, projector="none")
+    model = model_for(encoder.to(place), dataset)
     return Opened(model, dataset, description.out_channels, settings.batch_size, place)
 
 

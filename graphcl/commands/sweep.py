@@ -177,7 +177,7 @@ def _override(spec: dict[str, Any], options: Options) -> dict[str, Any]:
 
 
 def _run(request: Request) -> int:
-    from graphcl.experiment.build import pick_device
+    from graphcl.experiment.runtime import pick_device
     from graphcl.sweep.extend import extended, stored_spec
     from graphcl.sweep.folder import Records, finished_records, read_records, unfinished, write_records
     from graphcl.sweep.plan import make_plan

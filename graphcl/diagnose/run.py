@@ -23,15 +23,14 @@ from graphcl.diagnose.kept import kept_scores
 from graphcl.diagnose.scored import Scored, Seeds
 from graphcl.errors import InputError
 from graphcl.evaluate import Kernel
-from graphcl.evaluate.needs import need_of, takes
-from graphcl.experiment.build import make_model, prepared, setup_runtime
-from graphcl.experiment.copies import with_copies
-from graphcl.experiment.parts import grouped_parts
-from graphcl.experiment.scoring import EMBED_BATCH, calibrated, is_scored, offered, score
-from graphcl.experiment.seed import run_seed, trained_by
-from graphcl.loaders.loader import make_loader
+from graphcl.evaluate.needs import takes
+from graphcl.experiment.copies import RowBatches
+from graphcl.experiment.runtime import setup_runtime
+from graphcl.experiment.scoring import score
+from graphcl.experiment.trial import Trial, trained_by
 from graphcl.references.rows import Inputs, has_form_for, is_scored_by, is_trained
 from graphcl.registry import evaluators, references
+from graphcl.tasks.task import make_task
 
 ENCODERS = ("untrained", "calibrated", "trained")
 """Rows that are left out where graphs differ in size only."""
@@ -89,7 +88,7 @@ def diagnose(
     """
     check_inputs(config, dataset, rows)
     rows, total, device = list(dict.fromkeys([*NONE, *rows])), len(dataset), setup_runtime(config)
-    if not is_scored(config, dataset):
+    if not make_task(config, dataset).is_scored:
         return Diagnosis(dataset, total, count_copies(dataset))
     dataset = drawn(dataset, most) if _parts(config, dataset) is None else dataset
     found = Diagnosis(dataset, total, count_copies(dataset))
@@ -135,22 +134,22 @@ def score_rows(
 ) -> dict[str, Scored]:
     """Return the scores of those of the rows `names` that fit, by the first evaluator."""
     evaluator = config.eval[0]
-    task = evaluators.fact(evaluator, "task")
-    model = make_model(config, dataset, seed).to(device)
-    seen, parts = prepared(config, dataset, model), _parts(config, dataset)
-    whole = with_copies(config, seen, make_loader(seen, EMBED_BATCH, device=device), seed, device)
-    calibrate = functools.partial(calibrated, config, seen, model, seed)
-    inputs = Inputs(seen, whole, model, calibrate, parts, config.max_degree)
-    has, found = {*inputs.has(), task, "trained"}, {}
+    kind = evaluators.fact(evaluator, "task")
+    trial = Trial(make_task(config, dataset), seed, device)
+    task, batches = trial.task, RowBatches(trial.task, trial.graphs, seed, device)
+    calibrate = functools.partial(task.calibrated, trial.model, seed)
+    parts = _parts(config, dataset)
+    inputs = Inputs(task.dataset, batches, trial.model, calibrate, parts, config.max_degree, task.facts)
+    has, found = {*inputs.has(), kind, "trained"}, {}
     for name in names:
         # in runs, these are rows of a search only, as kernels take long; here they are scored on folds too
         extra = {"search", "groups"} if name in ("bag", "wl", "wl_oa") else set[str]()
         needs = references.fact(name, "needs").split()
-        if not (extra or is_scored_by(name, task)) or not (has | extra).issuperset(needs):
+        if not (extra or is_scored_by(name, kind)) or not (has | extra).issuperset(needs):
             continue
         if is_trained(name) and inputs.trained is None:
-            h = run_seed(config, dataset, seed, device, rows=()).h
-            other = functools.partial(trained_by, config=config, dataset=dataset, seed=seed, device=device)
+            h = Trial(make_task(config, dataset), seed, device).run(rows=()).h
+            other = functools.partial(trained_by, task=make_task(config, dataset), seed=seed, device=device)
             inputs = dataclasses.replace(inputs, trained=h, train_other=other)
         row: Any = references[name](inputs)
         if not has_form_for(evaluator, row):
@@ -162,7 +161,7 @@ def score_rows(
         def keep(rows: np.ndarray, values: np.ndarray, tested: Any = tested) -> None:
             tested.append((rows, values))
 
-        scores = score(config, evaluator, row, dataset, seed, on_test=keep)
+        scores = score(task, evaluator, row, seed, on_test=keep)
         found[name] = Scored(scores, tuple(rows for rows, _ in tested), tuple(values for _, values in tested))
     return found
 
@@ -224,8 +223,8 @@ def _units(dataset: GraphDataset) -> np.ndarray:
 
 def _parts(config: Config, dataset: GraphDataset) -> Mapping[str, np.ndarray] | None:
     """Return the parts of the split by group; None if the first evaluator scores folds."""
-    groups = need_of(config.eval[0], dataset.rows, offered(dataset)) == "groups"
-    return grouped_parts(dataset) if groups else None
+    task = make_task(config, dataset)
+    return task.parts if task.need_of(config.eval[0]) == "groups" else None
 
 
 @contextmanager

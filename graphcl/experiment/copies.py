@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, cast
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch
 
 from graphcl.augment import Augmentation, Compose, Identity, OneOf
-from graphcl.config import Config
-from graphcl.datasets.dataset import GraphDataset
+from graphcl.config import build_augmentation
 from graphcl.evaluate import FoldScores
 from graphcl.evaluate.folds import embedding
 from graphcl.evaluate.graphs.retrieval import standardised
 from graphcl.evaluate.needs import is_by_copies
-from graphcl.experiment.build import make_augmentations, restricted
 from graphcl.loaders.loader import make_loader
 from graphcl.registry import augmentations
+from graphcl.tasks.task import Task
 from graphcl.training.diagnostics import effective_rank
 
 COPIES = 2000
@@ -29,106 +28,92 @@ _SEED = 2**40 + 2**21
 """Added to a run's seed, so that copies and training use different random numbers."""
 
 
-@dataclass(frozen=True)
-class WithCopies:
-    """Loader of all graphs, then of targets, or of copies without `y` by one augmentation after the other.
+class RowBatches:
+    """Loader of all rows: graphs in the order of the data set, then targets, or copies if an evaluator needs them.
 
-    Every iteration draws the same copies, so that all rows embed the same.
+    Copies have no `y`, and follow by one augmentation after the other. Every iteration draws the same copies, so that
+    all rows embed the same.
 
-    Attributes:
-        graphs: loader of all graphs in the order of the data set.
-        targets: loader of the graphs of `GraphDataset.targets`; their batches have the attribute `role`.
-        queries: loader of the graphs to copy.
-        drawn_by: augmentations that draw the copies; none by default.
+    Args:
+        task: the graphs and the evaluators.
+        graphs: loader of all graphs.
         seed: seed of the run.
         device: device of the batches.
     """
 
-    graphs: Any
-    targets: Iterable[Batch] = ()
-    queries: Iterable[Batch] = ()
-    drawn_by: Collection[Augmentation] = ()
-    seed: int = 0
-    device: torch.device | str = "cpu"
+    def __init__(self, task: Task, graphs: Any, seed: int, device: torch.device | str) -> None:
+        self.graphs, self._others = graphs, task.others(torch.device(device))
+        self._seed, self._device = _SEED + seed, torch.device(device)
+        self._queries: Any = ()
+        self._drawn_by: dict[str, Augmentation] = {}
+        if "copies" in task.offers and any(map(is_by_copies, task.config.eval)):
+            self._queries = make_loader(task.dataset, graphs.batch_sampler.batch_size, device=device, like=graphs)
+            self._queries.batch_sampler.restrict_to(copied_graphs(task, seed)[1])
+            self._drawn_by = copying(task)[0]
 
     def __iter__(self) -> Iterator[Batch]:
-        yield from self.graphs
-        for batch in self.targets:
-            batch.role = "target"
-            yield batch
-        generator = torch.Generator(self.device).manual_seed(_SEED + self.seed)
-        for augmentation in self.drawn_by:
-            for batch in self.queries:
+        yield from chain(self.graphs, self._others)
+        generator = torch.Generator(self._device).manual_seed(self._seed)
+        for augmentation in self._drawn_by.values():
+            for batch in self._queries:
                 if "y" in batch:
                     del batch.y  # labels are those of the graphs
-                yield augmentation(batch.to(self.device), generator)
+                yield augmentation(batch.to(self._device), generator)
 
 
-def with_copies(config: Config, dataset: GraphDataset, graphs: Any, seed: int, device: torch.device) -> WithCopies:
-    """Return a loader of all graphs, of targets, and of copies if an evaluator needs them.
-
-    `graphs` is a loader of `make_loader`.
-    """
-    if dataset.targets is not None:
-        return WithCopies(graphs, make_loader(dataset.targets, graphs.batch_sampler.batch_size, device=device))
-    if not any(map(is_by_copies, config.eval)):
-        return WithCopies(graphs)
-    loader = make_loader(dataset, graphs.batch_sampler.batch_size, device=device, like=graphs)
-    queries = restricted(loader, copied_graphs(config, dataset, seed)[1])
-    return WithCopies(graphs, (), queries, tuple(copying(config, dataset)[0].values()), seed, device)
-
-
-def sampled(config: Config, dataset: GraphDataset, seed: int) -> GraphDataset:
-    """Return the graphs that are scored: a random sample where nothing but copies scores them, else all."""
-    size = config.evaluation.sample
-    whole = dataset.rows != "graphs" or dataset.targets is not None or len(dataset) <= size
-    if whole or not config.eval or not all(map(is_by_copies, config.eval)):
-        return dataset
+def sampled(task: Task, seed: int) -> Task:
+    """Return the task of the graphs that are scored: a random sample where nothing but copies scores them, else all."""
+    size, config, dataset = task.config.evaluation.sample, task.config, task.dataset
+    only_copies = bool(config.eval) and all(map(is_by_copies, config.eval)) and "copies" in task.offers
+    if not only_copies or len(dataset) <= size:
+        return task
     drawn = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(_SEED + seed))[:size]
-    return cast(GraphDataset, dataset[drawn.sort().values])
+    return task.on(dataset[drawn.sort().values])
 
 
-def copying(config: Config, dataset: GraphDataset) -> tuple[dict[str, Augmentation], bool]:
+def copying(task: Task) -> tuple[dict[str, Augmentation], bool]:
     """Return the augmentations that draw copies, by name, and whether training used none of them.
 
     They are those of this package, at their default strength, that neither view has, alone or as a member; if none is
     left, all. `feature_mask` is left out where it cannot change `x` in part: on categories and on a single column.
     """
+    dataset, views = task.dataset, task.config.views
     fits = dataset.num_features > 1 and dataset[0].x.is_floating_point()
     known = {
         name: target()
         for name, target in augmentations.registered("graphcl").items()
         if isinstance(target, type) and target not in (Identity, Compose, OneOf) and (name != "feature_mask" or fits)
     }
-    used = {type(each) for view in make_augmentations(config) for each in _members(view)}
+    made = (build_augmentation(view) for view in (views.first, views.second))
+    used = {type(member) for view in made for member in _members(view)}
     unused = {name: each for name, each in known.items() if type(each) not in used}
     return unused or known, bool(unused)
 
 
-def copied_graphs(config: Config, dataset: GraphDataset, seed: int) -> tuple[Tensor, Tensor]:
+def copied_graphs(task: Task, seed: int) -> tuple[Tensor, Tensor]:
     """Return the indices of the graphs for the effective rank, and those of the graphs to copy, both random."""
-    drawn = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(_SEED + seed))[:COPIES]
-    return drawn, drawn[: COPIES // len(copying(config, dataset)[0])].sort().values
+    drawn = torch.randperm(len(task.dataset), generator=torch.Generator().manual_seed(_SEED + seed))[:COPIES]
+    return drawn, drawn[: COPIES // len(copying(task)[0])].sort().values
 
 
-def copy_arguments(config: Config, dataset: GraphDataset, h: Tensor, seed: int) -> dict[str, Tensor]:
+def copy_arguments(task: Task, h: Tensor, seed: int) -> dict[str, Tensor]:
     """Return the copies in embeddings `h [n + m, H]`, and the index of each copy's graph."""
-    queries = copied_graphs(config, dataset, seed)[1]
-    return {"copies": h[len(dataset) :], "source": queries.repeat(len(copying(config, dataset)[0]))}
+    queries = copied_graphs(task, seed)[1]
+    return {"copies": h[len(task.dataset) :], "source": queries.repeat(len(copying(task)[0]))}
 
 
-def rank_of_graphs(config: Config, dataset: GraphDataset, h: Tensor, seed: int, score: FoldScores) -> FoldScores:
+def rank_of_graphs(task: Task, h: Tensor, seed: int, score: FoldScores) -> FoldScores:
     """Return `score` with the figure `effective_rank`, of the standardised columns of at most `COPIES` graphs."""
-    rows = embedding(h[copied_graphs(config, dataset, seed)[0]])
+    rows = embedding(h[copied_graphs(task, seed)[0]])
     rank = float(effective_rank(torch.from_numpy(standardised(rows, rows))))
     return dataclasses.replace(score, figures={**score.figures, "effective_rank": rank})
 
 
-def describe_copies(config: Config, dataset: GraphDataset) -> dict[str, Any]:
+def describe_copies(task: Task) -> dict[str, Any]:
     """Return how copies are drawn, for `result.json`: augmentations, numbers of copied graphs and of graphs."""
-    drawn_by, unused = copying(config, dataset)
-    count = len(copied_graphs(config, dataset, 0)[1])
-    return {"augmentations": list(drawn_by), "unused_in_training": unused, "copied": count, "graphs": len(dataset)}
+    drawn_by, unused = copying(task)
+    count = len(copied_graphs(task, 0)[1])
+    return {"augmentations": list(drawn_by), "unused_in_training": unused, "copied": count, "graphs": len(task.dataset)}
 
 
 def _members(view: Any) -> Iterator[Augmentation]:

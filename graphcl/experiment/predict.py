@@ -18,9 +18,9 @@ from graphcl.evaluate import FoldScores, metric_name
 from graphcl.evaluate.heads import HEADS, Head, fit_head, most_chosen
 from graphcl.evaluate.metrics import task_names
 from graphcl.evaluate.scores import NUMBERS
-from graphcl.experiment.build import pick_device
 from graphcl.experiment.encoder_input import contrasts_nodes, load_for
 from graphcl.experiment.record.seed_files import EMBEDDINGS, OUTPUTS, with_target
+from graphcl.experiment.runtime import pick_device
 from graphcl.loaders.loader import make_loader
 from graphcl.models.contrastive import model_of
 from graphcl.models.saved import read_encoder, read_saved
@@ -116,7 +116,7 @@ def predictions(
         targets = arrays["tasks"].tolist() if "tasks" in arrays else result["config"].get("target") or []
         tasks = task_names(len(heads), targets if len(targets) == len(heads) else ())
     dataset = load_for(description, source, **settings)
-    rows, _ = embed(model_of(encoder.to(place), "graphs", projector="none"), make_loader(dataset, 1024, device=place))
+    rows, _ = embed(model_of(encoder.to(place), projector="none"), make_loader(dataset, 1024, device=place))
     h, columns = rows.double().numpy(), {"id": dataset.ids}
     with _damaged(folder):
         for task, head in zip(tasks, heads, strict=True):

@@ -10,27 +10,24 @@ from typing import Any
 import numpy as np
 
 from graphcl.config import Config
-from graphcl.config.needs import warn_of_unused
-from graphcl.config.settings import Evaluation
 from graphcl.datasets.dataset import GraphDataset
-from graphcl.datasets.groups import describe_groups
 from graphcl.distributed.launch import Ranks, launch
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores, Summary, best_row, summarise
-from graphcl.evaluate.needs import is_by_copies, usual
-from graphcl.experiment.build import setup_runtime
-from graphcl.experiment.context import Clock
-from graphcl.experiment.dry_run import try_settings, warn_of_columns
+from graphcl.evaluate.needs import is_by_copies
 from graphcl.experiment.encoder_input import load_arguments, load_with_pairs
 from graphcl.experiment.fingerprint import check_ranks, data_fingerprint
+from graphcl.experiment.output import Clock
 from graphcl.experiment.record.output import open_output
 from graphcl.experiment.record.run_folder import name_of, new_folder
 from graphcl.experiment.record.tracking import TRACKERS
-from graphcl.experiment.scoring import with_usable_evaluation
-from graphcl.experiment.seed import run_seed
+from graphcl.experiment.runtime import setup_runtime
+from graphcl.experiment.trial import Trial, warn_of_columns
 from graphcl.experiment.vectors import warn_of_vectors
 from graphcl.system.progress import showing
 from graphcl.system.signals import lasting_streams
+from graphcl.tasks.evaluation import with_usable_evaluation
+from graphcl.tasks.task import make_task
 
 
 @dataclass(frozen=True)
@@ -95,16 +92,30 @@ def run(config: Config) -> RunResult:
     clock = Clock()
     with launch(config.rank_timeout) as ranks, lasting_streams(), showing():
         device = setup_runtime(config, ranks.local_rank)
-        dataset = _load(config, ranks)
+        task = make_task(config, _load(config, ranks))
+        first: Trial | None = None
         if ranks.size > 1:
-            check_ranks(ranks, data_fingerprint(config, dataset))
+            check_ranks(ranks, data_fingerprint(config, task.dataset))
         clock.lap("load")
-        config = ranks.broadcast_object(_completed(config, dataset, ranks) if ranks.is_main else config)
-        with open_output(config, dataset, device, ranks, clock.seconds) as output:
+        if ranks.is_main:
+            if line := task.describe():
+                print(line)
+            task = task.completed()
+            task.check(ranks.size)
+            task = with_usable_evaluation(task, copies=True)
+            first = Trial(task, task.config.seeds[0], device, ranks=ranks)
+            first.try_step()
+            warn_of_columns(task)
+            warn_of_vectors(task)
+        task = task.with_settings(ranks.broadcast_object(task.config))
+        with open_output(task, device, ranks, clock.seconds) as output:
             for seed in ranks.broadcast_object(output.unfinished):
-                with output.of_seed(seed) as context:
-                    result = run_seed(config, dataset, seed, device, rows=output.rows, context=context)
-                output.add(seed, result)  # weights, embeddings, scores
+                with output.of_seed(seed):
+                    trial = first if first and first.seed == seed else Trial(task, seed, device, ranks=ranks)
+                    result = trial.run(output.rows, output)
+                output.add(trial, result)  # weights, embeddings, scores
+                del trial
+                first = None
             return RunResult(output.path, output.finish())  # summary and report.html
 
 
@@ -122,42 +133,3 @@ def _load(config: Config, ranks: Ranks) -> GraphDataset:
     if ranks.is_main:
         ranks.barrier()
     return dataset
-
-
-def _completed(config: Config, dataset: GraphDataset, ranks: Ranks) -> Config:
-    """Return the settings adapted to the data set; raise InputError if they do not fit the data set."""
-    if config.target and not dataset.scored:
-        raise InputError(
-            f"`target` {', '.join(config.target)} holds several tasks, numbers or missing cells, which cannot "
-            "be scored on folds; pass --split scaffold or random."
-        )
-    if dataset.relation is not None:
-        print(f"pairs: {len(dataset.relation.query)} of {dataset.relation.num_nodes} graphs")
-    elif dataset.groups is not None:
-        unused = "; --positives group trains on them" if config.positives == "views" else ""
-        print(f"groups: {describe_groups(dataset.groups)}{unused}")
-    config = config.model_copy(update={"features": dataset.features, **_without_labels(config, dataset)})
-    try_settings(config, dataset, ranks=ranks.size)
-    warn_of_columns(config, dataset)
-    warn_of_vectors(config, dataset)
-    return with_usable_evaluation(config, dataset, copies=True)
-
-
-def _without_labels(config: Config, dataset: GraphDataset) -> dict[str, Any]:
-    """Return the settings to update without labels: none with groups, else one seed by default, and scores by copies.
-
-    Groups are scored only on request, as only their training part is then trained on.
-    """
-    if dataset.scored:
-        return {}
-    if dataset.groups is not None:
-        return {} if "eval" in config.model_fields_set else {"eval": []}
-    one = {} if "seeds" in config.model_fields_set else {"seeds": [0]}
-    if dataset.rows == "nodes" or not config.eval:
-        return one
-    if "eval" in config.model_fields_set and (wrong := [name for name in config.eval if not is_by_copies(name)]):
-        fitting = usual("copies")
-        raise InputError(f"`eval` {wrong[0]} does not fit {dataset.name}, which has no classes; pass --eval {fitting}.")
-    update = {**one, "eval": [usual("copies")]}
-    warn_of_unused(config.model_copy(update=update), dict.fromkeys(("folds", "inner_folds", "scale", "place"), False))
-    return {**update, "evaluation": Evaluation(sample=config.evaluation.sample)}

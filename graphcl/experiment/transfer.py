@@ -22,7 +22,6 @@ from graphcl.datasets.invalid import write_invalid
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores
 from graphcl.evaluate.needs import takes, usual
-from graphcl.experiment.build import pick_device
 from graphcl.experiment.encoder_input import contrasts_nodes, load_for
 from graphcl.experiment.finetune import check_labels, finetune, refit, with_outputs
 from graphcl.experiment.fingerprint import file_digest
@@ -30,13 +29,16 @@ from graphcl.experiment.parts import fold_splits, whole_split, with_label_rate
 from graphcl.experiment.record.progress import fold_bar
 from graphcl.experiment.record.seed_files import Predicted, add_encoder, add_outputs, add_rows, write_predictions
 from graphcl.experiment.record.unfinished import unfinished
-from graphcl.experiment.scoring import score, with_usable_evaluation
+from graphcl.experiment.runtime import pick_device
+from graphcl.experiment.scoring import score
 from graphcl.loaders.loader import make_loader
 from graphcl.models.saved import EncoderDescription, new_encoder, read_encoder, read_saved
 from graphcl.references.rows import compared
 from graphcl.registry import encoders
 from graphcl.report.summary import PLUS_MINUS, environment, protocol, protocol_line, table_lines, unit
 from graphcl.system.files import MAX_METRICS, append_text, read_json, read_text, write_text
+from graphcl.tasks.evaluation import with_usable_evaluation
+from graphcl.tasks.task import make_task
 from graphcl.training.loop import embed
 from graphcl.training.randomness import seeded
 
@@ -183,7 +185,7 @@ def _usable_config(config: Config, tuning: object, dataset: GraphDataset, descri
     if "eval" not in config.model_fields_set:
         config = config.model_copy(update={"eval": [usual("labels" if dataset.benchmark is None else "targets")]})
     config = config.model_copy(update={"encoder": {"name": description.encoder.name}})  # as to the form of its rows
-    return with_usable_evaluation(config, dataset)
+    return with_usable_evaluation(make_task(config, dataset)).config
 
 
 def _drop_unfinished(log: Path, finished: Collection[int]) -> None:
@@ -217,7 +219,7 @@ def _probe(config: Config, encoder: nn.Module, dataset: GraphDataset, seed: int,
             keep = {"on_predicted": lambda *test, name=name: predicted.update({name: test})}
             report = functools.partial(show, f"{name}, {row}")
             options = keep if takes(name, "on_predicted") else {}
-            scores[name] = score(config, name, h, dataset, seed, None, report, **options)
+            scores[name] = score(make_task(config, dataset), name, h, seed, None, report, **options)
     return Outcome(scores, encoder, h, predicted, dataset)
 
 

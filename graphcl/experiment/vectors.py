@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from graphcl.config import Config
-from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.invalid import kept_rows
 from graphcl.errors import InputError, warn
 from graphcl.graphs.columns import read_vectors
+from graphcl.tasks.task import Task
 
 _SAME = 0.999
 """Rank correlation from which a column of the vectors counts as a target."""
@@ -32,7 +31,7 @@ def matched_vectors(vectors: Any, dataset: Any) -> Any:
     return rows if len(rows) == n else rows[kept_rows(n, invalid)]
 
 
-def warn_of_vectors(config: Config, dataset: GraphDataset) -> None:
+def warn_of_vectors(task: Task) -> None:
     """Warn if the method trains on vectors of test graphs, or on vectors that hold a target.
 
     Raises:
@@ -40,6 +39,7 @@ def warn_of_vectors(config: Config, dataset: GraphDataset) -> None:
     """
     from scipy.stats import spearmanr
 
+    config, dataset = task.config, task.dataset
     if (vectors := config.method.get("vectors")) is None:
         return
     if not isinstance(vectors, str):
@@ -50,12 +50,12 @@ def warn_of_vectors(config: Config, dataset: GraphDataset) -> None:
     rows = read_vectors(matched_vectors(vectors, dataset))
     y = np.asarray(dataset.y, np.float64).reshape(len(dataset), -1)
     copies = []
-    for (task, truth), (column, values) in ((a, b) for a in enumerate(y.T) for b in enumerate(rows.T)):
+    for (number, truth), (column, values) in ((a, b) for a in enumerate(y.T) for b in enumerate(rows.T)):
         known = ~np.isnan(truth) & ~np.isnan(values)
         pairs = truth[known], values[known]
         if known.sum() > 2 and all(len(np.unique(each)) > 1 for each in pairs) and abs(spearmanr(*pairs)[0]) >= _SAME:
             names = dataset.benchmark.tasks if dataset.benchmark is not None else ()
-            copies.append(f"column {column} orders the graphs as the target{f' {names[task]}' if names else ''}")
+            copies.append(f"column {column} orders the graphs as the target{f' {names[number]}' if names else ''}")
     if copies:
         listed = f"{'; '.join(copies[:3])}{'; ...' * (len(copies) > 3)}"
         warn(f"`vectors` hold what is scored, also of graphs {held}: {listed}; the score is invalid, remove it.")

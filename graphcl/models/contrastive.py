@@ -270,19 +270,13 @@ def _extent(batch: Batch) -> tuple[Any, int]:
     return (batch.x.size(0), batch.num_graphs) if padding is None else (padding, batch.num_graphs + padding.graphs)
 
 
-def model_of(
-    encoder: nn.Module, rows: str = "graphs", projection: int | None = None, projector: ProjectorName = "mlp"
-) -> ContrastiveModel:
-    """Return the model that contrasts graphs or nodes, the `rows`, by an encoder.
+def model_of(encoder: nn.Module, projection: int | None = None, projector: ProjectorName = "mlp") -> ContrastiveModel:
+    """Return the model that contrasts graphs by an encoder.
 
     It is of the class that the encoder names as `contrasted_by`, and then without a projector, if it names one.
     """
     if (special := _special_model(encoder)) is not None:
         return special(encoder, projector="none")
-    if rows == "nodes":
-        from graphcl.models.nodes import NodeModel
-
-        return NodeModel(encoder, projection, projector)
     return ContrastiveModel(encoder, projection, projector)
 
 

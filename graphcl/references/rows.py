@@ -48,6 +48,7 @@ class Inputs:
         calibrate: function that returns a copy of `model` with BatchNorm statistics of all graphs.
         parts: indices of the graphs in the parts of the split by group; None unless an evaluator scores by groups.
         max_degree: degrees from this one on are counted together.
+        facts: needs that the data set meets, as the task says.
         untrained: the model with random weights, if `model` starts from the weights of another run.
         train_other: function that trains another encoder with the settings of the run, and returns its embeddings.
         trained: embeddings of `batches` by the trained encoder; None before training.
@@ -59,6 +60,7 @@ class Inputs:
     calibrate: Callable[[], ContrastiveModel]
     parts: Mapping[str, np.ndarray] | None = None
     max_degree: int = 64
+    facts: Collection[str] = ()
     untrained: ContrastiveModel | None = None
     train_other: Callable[[str], Tensor] | None = None
     trained: Tensor | None = None
@@ -69,15 +71,13 @@ class Inputs:
         met = {
             **{need: find_spec(need.removeprefix("module.")) for need in needs if need.startswith("module.")},
             **{f"graph.{key}": True for key in self.dataset.slices or ()},
-            "columns": self.dataset.targets is None or self.dataset.num_features == self.dataset.targets.num_features,
-            "numbers": all(side[0].x.is_floating_point() for side in self.dataset.sides),
             "groups": self.parts is not None,
             "dense": self.model.form == "dense",
             "batchnorm": has_batchnorm(self.model.encoder),
             "init": self.untrained is not None,
             "trained": self.trained is not None,
         }
-        return {self.dataset.rows, *(name for name, usable in met.items() if usable)}
+        return {*self.facts, *(name for name, usable in met.items() if usable)}
 
 
 def compute_rows(inputs: Inputs, names: Collection[str], tasks: Collection[str]) -> dict[str, Row]:

@@ -22,13 +22,11 @@ from graphcl.datasets import GraphDataset
 from graphcl.errors import MAX_LINE, InputError, one_line
 from graphcl.evaluate import FoldScores
 from graphcl.evaluate.needs import usual
-from graphcl.experiment.build import setup_runtime
-from graphcl.experiment.context import Clock, Context
-from graphcl.experiment.dry_run import try_settings
 from graphcl.experiment.encoder_input import load_arguments, load_with_pairs
 from graphcl.experiment.fingerprint import KnownData, file_digests, named_files
-from graphcl.experiment.scoring import is_scored, with_usable_evaluation
-from graphcl.experiment.seed import run_seed
+from graphcl.experiment.output import Clock, Output
+from graphcl.experiment.runtime import setup_runtime
+from graphcl.experiment.trial import Trial
 from graphcl.references.rows import without_training
 from graphcl.registry import import_files
 from graphcl.report.summary import environment
@@ -39,6 +37,8 @@ from graphcl.sweep.table import Table, make_table
 from graphcl.sweep.write import write_tables
 from graphcl.system.memory import keep_freed_memory
 from graphcl.system.processes import make_executor, worker_device
+from graphcl.tasks.evaluation import with_usable_evaluation
+from graphcl.tasks.task import make_task
 
 MEMINFO = Path("/proc/meminfo")
 WORKER_MEMORY = 1.5e9
@@ -151,7 +151,7 @@ def check_datasets(cells: Sequence[Cell], records: Records) -> None:
         dataset, fingerprint = load_scored(**arguments)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # each cell warns of fewer folds
-            with_usable_evaluation(cell.config, dataset)
+            with_usable_evaluation(make_task(cell.config, dataset))
         data = {"dataset": fingerprint, "files": file_digests(cell.config)}
         if changed := known.changes({"config": cell.config.model_dump(), "data": data}):
             raise InputError(changed)
@@ -196,16 +196,17 @@ def run_cell(config: Config) -> dict[str, Any]:
 def _run(config: Config, clock: Clock, device: torch.device) -> dict[str, Any]:
     (seed,) = config.seeds
     dataset, fingerprint = _load(**load_arguments(config))
-    if not is_scored(config, dataset):
+    task = make_task(config, dataset)
+    if not task.is_scored:
         raise InputError(f"{dataset.name} has groups but no class labels; pass --eval {usual('groups')}.")
     data = {"dataset": fingerprint, "files": file_digests(config)}
     clock.lap("load")
-    config = with_usable_evaluation(config, dataset)
+    trial = Trial(with_usable_evaluation(task), seed, device)
     if config.trains:
-        try_settings(config, dataset)
+        trial.try_step()
     # separate cells compute the reference rows, once for each encoder and seed
     rows = ("trained",) if config.trains else without_training()
-    result = run_seed(config, dataset, seed, device, rows=rows, context=Context(workers=config.threads))
+    result = trial.run(rows, Output(workers=config.threads))
     scores = _plain(result.scores)
     record: dict[str, Any] = {"status": "done", "seconds": {**clock.seconds, **result.seconds}, "data": data}
     record["scores"] = {name: rows["trained" if config.trains else "untrained"] for name, rows in scores.items()}

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 from torch_geometric.data import Batch
 
-from graphcl.arguments import checked, keywords, named_arguments
+from graphcl.arguments import keywords, named_arguments, shown
 from graphcl.augment.transform import Augmentation
 from graphcl.errors import InputError, InputTypeError
 from graphcl.graphs.batching import check_batch
@@ -27,7 +27,6 @@ from graphcl.training.state import NonFiniteLossError, Training
 __all__ = ["Epoch", "NonFiniteLossError", "embed", "embed_batches", "train"]
 
 
-@checked
 @keywords(TrainingSettings)
 def train(
     method: Method,
@@ -72,6 +71,12 @@ def train(
     if not isinstance(method, Method):
         hint = 'pass a method, such as TwoViews(model, "infonce")'
         raise InputTypeError(f"`method` must be a Method, got {type(method).__name__}; {hint}.")
+    for name, value, kind in (("generator", generator, torch.Generator), ("checkpoints", checkpoints, Checkpoints)):
+        if value is not None and not isinstance(value, kind):
+            raise InputTypeError(f"`{name}` must be of type {kind.__name__}, got {shown(value)}.")
+    for number, callback in enumerate(callbacks):
+        if not callable(callback):
+            raise InputTypeError(f"`callbacks.{number}` must be a function, got {shown(callback)}.")
     training = Training(method, _unpacked(loader, unpack), first, second, generator, TrainingSettings.of(settings))
     if checkpoints:
         checkpoints.resume(training.load_state_dict)

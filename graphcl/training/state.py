@@ -62,10 +62,10 @@ class Training:
         self._total_steps = _total_steps(settings, loader)
         self._parallel = data_parallel(method, self._device)
         self._skips = settings.non_finite == "skip"
-        self._update = self._update_weights
+        self._captured: Captured | None = None
         if settings.capture:
             check_capture(method, settings, self._device)
-            self._update = Captured(self._update_weights)
+            self._captured = Captured(self._captured_step)
         views = as_view(first, "first"), as_view(second, "second")
         self._augmentations = method.augmentations(*views)
         order = getattr(getattr(loader, "batch_sampler", None), "generator", None) or getattr(loader, "generator", None)
@@ -141,15 +141,61 @@ class Training:
         """
         self._set_rate()
         self._done, self.steps = self._done + 1, self.steps + 1
-        copies = _copies_before_forward(self.method) if self._skips else []
-        outcome = self._update(view1, view2, ids)
+        before = _copies_before_forward(self.method) if self._skips else []
+        if self._captured is not None:
+            outcome = self._captured(view1, view2, ids)
+        else:
+            outcome = None
+            try:
+                with explain_unused_parameters(), explain_single_row(), self._amp():
+                    outcome = self._parallel(view1, view2, ids=ids, generator=self._generator)  # encode, project, loss
+            except NonFiniteInputError as error:
+                self._explain_projections(error)
+            outcome = self._update_weights(outcome)
         if outcome is None:
-            for each, before in copies:
-                each.copy_(before)
+            for tensor, copy in before:
+                tensor.copy_(copy)
             return
         self.method.after_step()  # momentum encoder, queue or memory bank
         self._losses.append(outcome.loss.detach())
         self._outcome = larger(self._outcome, outcome)
+
+    def _captured_step(self, view1: Batch, view2: Batch, ids: Tensor | None) -> Outcome | None:
+        """Take the part of a step that is captured: the same on views that are padded."""
+        with explain_single_row(), self._amp():
+            outcome = self._parallel(view1, view2, ids=ids, generator=self._generator)
+        return self._update_weights(outcome)
+
+    def _update_weights(self, outcome: Outcome | None) -> Outcome | None:
+        """Compute the gradient of the loss, clip it and update the weights; return None if the step is skipped."""
+        if not self._goes_on(None if outcome is None else outcome.loss) or outcome is None:
+            return None
+        self._optimiser.zero_grad(set_to_none=True)
+        if not outcome.loss.requires_grad:
+            raise InputError("the loss has no gradient; compute it from the projections, without .detach().")
+        outcome.loss.backward()
+        if self.settings.clip_norm is not None or self._skips:
+            norm = nn.utils.clip_grad_norm_(self._parameters, self.settings.clip_norm or math.inf)
+            if not self._goes_on(norm):
+                return None
+        self._optimiser.step()
+        return outcome
+
+    def _goes_on(self, value: Tensor | None) -> bool:
+        """Return False to skip the step, as `value` is None or not finite on any rank; always True with "stop".
+
+        All ranks must agree before a backward pass: if only some skipped it, the others would wait for them forever.
+        """
+        return not self._skips or ranks.any_rank(value is None or not bool(value.isfinite())) == [False]
+
+    def _explain_projections(self, error: NonFiniteInputError) -> None:
+        """Raise the error of projections that are not finite, unless the step is skipped."""
+        if not self._skips:
+            self._check_losses([*self._earlier[0], *map(float, self._losses)])
+            raise self._error(f"the projections became NaN or infinite ({str(error)[:-1]})") from None
+
+    def _amp(self) -> Any:
+        return torch.autocast(self._device.type, torch.bfloat16, self.settings.amp)
 
     def _set_rate(self) -> None:
         if self._total_steps:
@@ -160,44 +206,6 @@ class Training:
                     group["lr"].fill_(factor * settings.lr)
                 else:
                     group["lr"] = factor * settings.lr
-
-    def _update_weights(self, view1: Batch, view2: Batch, ids: Tensor | None) -> Outcome | None:
-        """Compute the loss and its gradient and update the weights; return None if the step is skipped."""
-        outcome = self._forward(view1, view2, ids)
-        if outcome is None or not self._backward(outcome.loss):
-            return None
-        self._optimiser.step()
-        return outcome
-
-    def _forward(self, view1: Batch, view2: Batch, ids: Tensor | None) -> Outcome | None:
-        """Return the outcome of a batch; None to skip the step."""
-        outcome = None
-        amp = torch.autocast(self._device.type, torch.bfloat16, self.settings.amp)
-        try:
-            with explain_unused_parameters(), explain_single_row(), amp:
-                outcome = self._parallel(view1, view2, ids=ids, generator=self._generator)  # encode, project, loss
-        except NonFiniteInputError as error:
-            if not self._skips:
-                self._check_losses([*self._earlier[0], *map(float, self._losses)])
-                raise self._error(f"the projections became NaN or infinite ({str(error)[:-1]})") from None
-        return outcome if self._goes_on(outcome.loss if outcome else None) else None
-
-    def _backward(self, loss: Tensor) -> bool:
-        """Compute the gradient and clip it; return False to skip the step."""
-        self._optimiser.zero_grad(set_to_none=True)
-        if not loss.requires_grad:
-            raise InputError("the loss has no gradient; compute it from the projections, without .detach().")
-        loss.backward()
-        if self.settings.clip_norm is None and not self._skips:
-            return True
-        return self._goes_on(nn.utils.clip_grad_norm_(self._parameters, self.settings.clip_norm or math.inf))
-
-    def _goes_on(self, value: Tensor | None) -> bool:
-        """Return False to skip the step, as `value` is None or not finite on any rank; always True with "stop".
-
-        All ranks must agree before a backward pass: if only some skipped it, the others would wait for them forever.
-        """
-        return not self._skips or ranks.any_rank(value is None or not bool(value.isfinite())) == [False]
 
     def end_epoch(self) -> Epoch:
         """End the epoch and return its record."""
@@ -268,7 +276,7 @@ class Training:
         for group, rate in zip(self._optimiser.param_groups, rates, strict=True):
             group["lr"] = rate
         if self.settings.capture:  # recorded steps update the former state of the optimiser
-            self._update = Captured(self._update_weights)
+            self._captured = Captured(self._captured_step)
         for parameter, found in self._optimiser.state.items():
             if any(isinstance(each, Tensor) and each.shape not in (parameter.shape, ()) for each in found.values()):
                 raise InputError("the optimiser's state does not fit the weights")

@@ -26,11 +26,11 @@ from graphcl.augment import Augmentation
 from graphcl.config import make_config
 from graphcl.datasets import load_dataset
 from graphcl.errors import InputTypeError
-from graphcl.experiment.dry_run import try_settings
 from graphcl.registry import augmentations
 from tests.conftest import restored, small_graphs
 from tests.datasets.graphs import one_line
 from tests.strategies import seeded
+from tests.trials import try_settings
 
 GRAPHS = small_graphs(8, edge_attr=True)
 

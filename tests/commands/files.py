@@ -2,8 +2,8 @@
 
 from graphcl.config import make_config
 from graphcl.datasets import load_dataset
-from graphcl.experiment.build import describe, make_model
 from graphcl.models.saved import save_encoder
+from tests.trials import describe, make_model
 
 SMALL = {"encoder": {"name": "gin", "hidden_channels": 4}}
 

@@ -13,12 +13,12 @@ from graphcl.commands.embed import main
 from graphcl.config import make_config
 from graphcl.datasets import load_dataset, write_on_disk
 from graphcl.errors import InputError
-from graphcl.experiment.build import describe, make_model
 from graphcl.experiment.encoder_input import load_for
 from graphcl.loaders.resident import ResidentLoader
 from graphcl.training.loop import embed
 from tests.commands.files import SMALL, save_untrained
 from tests.conftest import small_graphs
+from tests.trials import describe, make_model
 
 
 def description_of(dataset, **settings):

@@ -13,7 +13,6 @@ from graphcl.commands.transfer import main
 from graphcl.config import make_config
 from graphcl.datasets import load_dataset
 from graphcl.errors import InputError
-from graphcl.experiment.build import make_model
 from graphcl.experiment.encoder_input import load_for
 from graphcl.experiment.finetune import finetune, with_outputs
 from graphcl.experiment.parts import fold_splits, with_label_rate
@@ -22,10 +21,12 @@ from graphcl.experiment.scoring import score
 from graphcl.experiment.transfer import untrained_encoder
 from graphcl.loaders.loader import make_loader
 from graphcl.models.saved import load_encoder, read_saved, save_encoder
+from graphcl.tasks.task import make_task
 from graphcl.training.loop import embed
 from tests.commands.files import save_untrained
 from tests.conftest import overriding, small_graphs
 from tests.datasets.ogb_files import files_of, make_molecules, write_archive
+from tests.trials import make_model
 
 FINETUNE = ["--mode", "finetune", "--epochs", "2", "--batch-size", "8"]
 GINE = {"name": "molecule_gine", "hidden_channels": 8, "num_layers": 2}
@@ -71,7 +72,7 @@ def test_a_probe(place, bbbp, tmp_path, capsys):
         settings = make_config({"dataset": "ogbg-molbbbp", "encoder": GINE})
         for key, each in (("trained", encoder), ("untrained", make_model(settings, dataset, seed).encoder)):
             h, _ = embed(each, make_loader(dataset, 40))
-            expected = score(settings, "ogb", h, dataset, seed)
+            expected = score(make_task(settings, dataset), "ogb", h, seed)
             assert result["scores"]["ogb"]["per_seed"][number][key] == json.loads(json.dumps(vars(expected)))
 
 

@@ -13,12 +13,12 @@ from graphcl.config.needs import FACTS
 from graphcl.config.recipes import override
 from graphcl.config.settings import Config
 from graphcl.errors import READ_AS_OPTIONS, InputWarning
-from graphcl.experiment.dry_run import try_settings
 from graphcl.experiment.run_config import run
-from graphcl.experiment.scoring import with_usable_evaluation
-from graphcl.experiment.seed import run_seed
 from graphcl.registry import encoders, losses, methods
+from graphcl.tasks.evaluation import with_usable_evaluation
+from graphcl.tasks.task import make_task
 from tests.conftest import small_graphs
+from tests.trials import run_seed, try_settings
 
 GROUP = {"positives": "group"}
 MINED = {**GROUP, "hard_negatives": 2}
@@ -140,8 +140,8 @@ def test_a_setting_has_an_effect_where_its_needs_are_met(name, dataset):
         with warnings.catch_warnings():
             warnings.simplefilter("error", InputWarning)
             try_settings(config, data)
-            config = with_usable_evaluation(config, data)
-        result = run_seed(config, data, 0, torch.device("cpu"))
+            config = with_usable_evaluation(make_task(config, data)).config
+        result = run_seed(config, data, 0)
         scores = {row: str(score) for row, score in result.scores[config.eval[0]].items()}
         found.append((result.h.tolist(), scores, result.epoch_scores.keys(), len(result.history)))
     if name == "micro_batch":  # equal up to the statistics of BatchNorm
@@ -210,7 +210,7 @@ def test_settings_of_the_evaluation_that_the_data_decides_are_warned_of(dataset,
         ({"eval": ["svm"], "evaluation": {"sample": 10}}, "evaluation.sample"),
     ):
         with pytest.warns(InputWarning, match=f"^`{name}` .* has no effect without") as warned:
-            with_usable_evaluation(make_config(given), dataset)
+            with_usable_evaluation(make_task(make_config(given), dataset))
         assert len(warned) == 1
     graphs = small_graphs(labelled=False)
     torch.save(graphs, tmp_path / "bare.pt")

@@ -91,7 +91,7 @@ class NonFiniteOnOne:
 def all_ranks_skip():
     """All ranks skip a step with NaN or an error on one rank."""
 
-    def of_one(config, data, model, seed):
+    def of_one(task, model, seed):
         return TwoViews(model, NonFiniteOnOne())
 
     method, history = trained({"non_finite": "skip", "epochs": 1, "batch_size": 8}, make=of_one)
@@ -164,7 +164,7 @@ def pieces_of_random_views():
     """On each rank, the gradient of pieces that are drawn again is that of the same views in one piece."""
     settings = {"micro_batch": 3, "frozen_bn": True, "optimizer": "sgd", "deterministic": True}
     pieces, history = trained(settings)
-    whole, found = trained(settings, make=lambda *given: Joined(given[2], "infonce"))
+    whole, found = trained(settings, make=lambda *given: Joined(given[1], "infonce"))
     assert [each.loss for each in found] == pytest.approx([each.loss for each in history], rel=1e-5)
     torch.testing.assert_close(pieces.state_dict(), whole.state_dict(), rtol=1e-4, atol=1e-6)
     assert_equal_on_all_ranks(pieces)

@@ -11,14 +11,15 @@ from graphcl import InputError, load_dataset, make_config, run
 from graphcl.evaluate import instance
 from graphcl.experiment import copies as copies_module
 from graphcl.experiment import scoring
-from graphcl.experiment import seed as seed_module
-from graphcl.experiment.context import Context
-from graphcl.experiment.copies import copied_graphs, copying, sampled, with_copies
-from graphcl.experiment.seed import run_seed
+from graphcl.experiment.copies import RowBatches, copied_graphs, copying, sampled
+from graphcl.experiment.output import Output
 from graphcl.loaders.loader import make_loader
 from graphcl.models.saved import load_encoder
+from graphcl.tasks import pairs
+from graphcl.tasks.task import make_task
 from graphcl.training.loop import embed
 from tests.conftest import small_graphs
+from tests.trials import run_seed
 
 CPU = torch.device("cpu")
 SMALL = {"epochs": 1, "batch_size": 12, "encoder": {"name": "gin", "hidden_channels": 8, "num_layers": 2}}
@@ -30,7 +31,7 @@ def config(**settings):
 
 
 def loader(settings, dataset, seed=0):
-    return with_copies(settings, dataset, make_loader(dataset, 10), seed, CPU)
+    return RowBatches(make_task(settings, dataset), make_loader(dataset, 10), seed, CPU)
 
 
 def test_training_used_no_augmentation_that_draws_copies():
@@ -42,9 +43,9 @@ def test_training_used_no_augmentation_that_draws_copies():
         ({"first": "identity", "second": "drop_and_mask"}, every - {"edge_drop", "feature_mask"}),
         ({"first": "identity", "second": {"name": "one_of", "members": ["random4", "edge_drop"]}}, {"feature_mask"}),
     ):
-        found, unused = copying(config(views=views), data)
+        found, unused = copying(make_task(config(views=views), data))
         assert (set(found), unused) == (drawn_by, True)
-    found, unused = copying(config(views={"first": "random4", "second": "drop_and_mask"}), data)
+    found, unused = copying(make_task(config(views={"first": "random4", "second": "drop_and_mask"}), data))
     assert (set(found), unused) == (every, False)
     # on categories and on one column, `feature_mask` changes nothing, or all
     molecules = load_dataset(small_graphs(molecules=True, edge_attr=True), categories=True)
@@ -52,13 +53,13 @@ def test_training_used_no_augmentation_that_draws_copies():
     for graph in graphs:
         graph.x = graph.x[:, :1] * 0 + 1
     for other in molecules, load_dataset(graphs):
-        assert set(copying(config(), other)[0]) == {"edge_drop"}
+        assert set(copying(make_task(config(), other))[0]) == {"edge_drop"}
 
 
 def test_all_rows_see_the_same_copies(monkeypatch):
     data = load_dataset(small_graphs())
     monkeypatch.setattr(copies_module, "COPIES", 14)
-    _, queries = copied_graphs(config(), data, 0)
+    _, queries = copied_graphs(make_task(config(), data), 0)
     assert len(queries.unique()) == 7
     whole = loader(config(), data)
     first, again, other = list(whole), list(whole), list(loader(config(), data, seed=1))
@@ -125,7 +126,7 @@ def test_a_run_without_labels_scores_its_rows_on_one_seed(tmp_path, capsys):
 
 def test_scores_on_the_way_and_the_message_for_nodes(tmp_path):
     data = load_dataset(small_graphs(labelled=False))
-    result = run_seed(config(score_every=1), data, 0, CPU)
+    result = run_seed(config(score_every=1), data)
     assert result.epoch_scores[1]["instance"] == result.scores["instance"]["trained"]
     assert len(result.h) == 36
     with pytest.raises(InputError, match=r"^`eval` instance scores whole graphs in graphcl run only; drop it\.$"):
@@ -142,7 +143,8 @@ def without_labels(folder):
 
 def test_nothing_is_drawn_that_nothing_scores(tmp_path):
     data = load_dataset(without_labels(tmp_path))
-    assert sampled(make_config({"eval": "none"}), data, 0) is data
+    task = make_task(make_config({"eval": "none"}), data)
+    assert sampled(task, 0) is task
 
 
 def test_many_graphs_without_labels_are_scored_on_a_sample(tmp_path, capsys):
@@ -152,13 +154,14 @@ def test_many_graphs_without_labels_are_scored_on_a_sample(tmp_path, capsys):
         h = torch.from_numpy(arrays["h"][0])
     assert len(h) == 36
     data, chosen = load_dataset(settings["dataset"]), make_config(settings | {"eval": ["instance"]})
-    part = sampled(chosen, data, 0)
+    task = sampled(make_task(chosen, data), 0)
+    part = task.dataset
     assert len(part) == 20
     encoder, _ = load_encoder(tmp_path / "run")
     rows, _ = embed(encoder, loader(chosen, part))
     numbers = list(part.indices())
     torch.testing.assert_close(rows[:20], h[numbers])
-    expected = instance(rows[:20], rows[20:], copied_graphs(chosen, part, 0)[1].repeat(2)).mean
+    expected = instance(rows[:20], rows[20:], copied_graphs(task, 0)[1].repeat(2)).mean
     assert result.scores["instance"]["trained"][0].mean == expected
     assert "copies of all 20 graphs by edge_drop, feature_mask" in (printed := capsys.readouterr().out)
     assert ", found by cosine among a sample of 20 of 36" in printed
@@ -169,10 +172,10 @@ def test_hard_negatives_are_mined_among_all_graphs_also_if_a_sample_is_scored(sc
     graphs, mined = small_graphs(labelled=False), []
     for number, graph in enumerate(graphs):
         graph.group = number // 3
-    mine = seed_module.mine_hard_negatives
-    monkeypatch.setattr(seed_module, "mine_hard_negatives", lambda h, *a, **o: mined.append(h) or mine(h, *a, **o))
+    mine = pairs.mine_hard_negatives
+    monkeypatch.setattr(pairs, "mine_hard_negatives", lambda h, *a, **o: mined.append(h) or mine(h, *a, **o))
     chosen = config(**scored, positives="group", hard_negatives=1, epochs=2, lr=1e-12, frozen_bn=True)
-    found = run_seed(chosen, load_dataset(graphs), 0, CPU)
+    found = run_seed(chosen, load_dataset(graphs))
     torch.testing.assert_close(mined[0], found.h)
 
 
@@ -189,11 +192,11 @@ def test_no_evaluator_scores_nothing(saved_graphs, tmp_path, capsys):
 
 def test_scoring_that_takes_longer_than_training_is_told_once_after_the_first_folds(monkeypatch):
     told, now = [], iter([5.0, 5.5, 9.0, 100.0])
-    context = Context()
-    context.clock.seconds["train"] = 39.0
-    context.on_slow_scoring = lambda *seconds: told.append(seconds)
+    output = Output()
+    output.clock.seconds["train"] = 39.0
+    output.on_slow_scoring = lambda *seconds: told.append(seconds)
     monkeypatch.setattr(scoring.time, "perf_counter", lambda: next(now))
-    report = scoring._Forecast(context, 20).reporting("svm, trained")
+    report = scoring._Forecast(output, 20).reporting("svm, trained")
     report(1, 10)  # after 5 s, most of them for modules
     report(2, 10)  # too soon
     report(3, 10)  # 2 s each

@@ -10,15 +10,16 @@ from torch_geometric.data import InMemoryDataset
 
 from graphcl import InputError, load_encoder, run
 from graphcl.config import make_config
-from graphcl.experiment.build import make_model, prepared
-from graphcl.experiment.dry_run import try_settings
 from graphcl.experiment.encoder_input import load_arguments, load_with_pairs
+from graphcl.experiment.trial import prepared
 from graphcl.extensions.sparse.rows import SparseRows
 from graphcl.loaders.resident import ResidentLoader
 from graphcl.registry import encoders
 from graphcl.run import main
+from graphcl.tasks.task import make_task
 from graphcl.training.loop import embed
 from tests.conftest import small_graphs
+from tests.trials import try_settings
 
 OF_GRAPHS = [name for name in encoders if name != "node_gcn"]
 DTYPES = ["bool", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32"]
@@ -54,8 +55,9 @@ def test_every_type_of_x_is_encoded_or_refused_in_a_line(dtype, tmp_path):
             outcomes[name] = str(error)
             continue
         assert dataset[0].x.dtype in (torch.float32, torch.int64), name
-        model = make_model(config, dataset)
-        prepared(config, dataset, model)
+        task = make_task(config, dataset)
+        model = task.make_model()
+        prepared(task, model)
         rows, _ = embed(model, ResidentLoader(dataset, 8))
         assert (rows.value if isinstance(rows, SparseRows) else rows).isfinite().all(), name
     whole = "int" in dtype or dtype == "bool"

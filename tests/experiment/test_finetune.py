@@ -12,12 +12,12 @@ from graphcl.config import make_config
 from graphcl.datasets import load_dataset
 from graphcl.errors import InputError
 from graphcl.evaluate.metrics import task_mean
-from graphcl.experiment.build import make_model
 from graphcl.experiment.finetune import check_labels, finetune, supervised_loss, with_outputs
 from graphcl.training.loop import NonFiniteLossError
 from tests.conftest import small_graphs
 from tests.datasets.ogb_files import files_of, make_molecules, write_archive
 from tests.strategies import seeded
+from tests.trials import make_model
 
 needs_ogb = pytest.mark.skipif(importlib.util.find_spec("ogb") is None, reason="ogb is not installed")
 QUICK = {"epochs": 4, "batch_size": 8, "lr": 0.02}

@@ -11,12 +11,13 @@ from torch_geometric.data import InMemoryDataset
 
 from graphcl import GraphCL, InputError, load_dataset, make_config, write_on_disk
 from graphcl.datasets.synthetic import synthetic_pairs
-from graphcl.experiment.build import make_method, make_model
+from graphcl.experiment.trial import make_method as honest
 from graphcl.registry import methods
 from graphcl.run import main
 from graphcl.sweep import make_plan, sweep
 from tests.methods.small import OF_GRAPHS
 from tests.training.helpers import trained
+from tests.trials import make_method, make_model
 
 QUICK = {"encoder": {"name": "gin", "hidden_channels": 8, "num_layers": 2}, "batch_size": 4, "epochs": 1}
 GRAPHS = synthetic_pairs(num_groups=9) + synthetic_pairs(1, num_groups=2, members=1)  # two with the groups 0 and 1
@@ -40,7 +41,7 @@ def test_every_method_trains_on_pairs(name):
     seen = []
 
     def make(*given):
-        method = make_method(*given)
+        method = honest(*given)
         forward = method.forward
 
         def watched(view1, view2, *, ids=None, generator=None):

@@ -17,17 +17,17 @@ from graphcl.datasets.synthetic import synthetic_pairs
 from graphcl.evaluate import Kernel
 from graphcl.evaluate.graphs.retrieval import _by_pairs
 from graphcl.evaluate.ranking import cosines, rank_pairs
-from graphcl.experiment import seed as seed_module
-from graphcl.experiment.build import make_model, training_sampler
-from graphcl.experiment.parts import grouped_parts, run_parts, training_graphs
 from graphcl.experiment.run_config import run
-from graphcl.experiment.scoring import calibrated
 from graphcl.models.towers import Tower
 from graphcl.registry import encoders
 from graphcl.sweep import make_plan, sweep
+from graphcl.tasks.pairs import Pairs
+from graphcl.tasks.parts import grouped_parts
+from graphcl.tasks.task import make_task
 from tests.conftest import small_graphs
 from tests.datasets.graphs import one_line
 from tests.experiment.test_resume import Killed, after_epoch, killed_in_a_line
+from tests.trials import make_model
 
 N = 40
 
@@ -174,12 +174,13 @@ def test_mined_negatives_survive_a_kill(files, tmp_path):
 def test_calibration_gives_each_tower_the_statistics_of_its_graphs(files):
     dataset = with_pairs(load_dataset(files["dataset"]), files["positives"], load_dataset(files["targets"]))
     config = settings(files, Path())
-    model = make_model(config, dataset)
+    task = make_task(config, dataset)
+    model = task.make_model()
     rows, seen = torch.from_numpy(grouped_parts(dataset)["train"]), []
     for tower in (model, model.target):
         norm = next(each for each in tower.encoder.modules() if isinstance(each, torch.nn.BatchNorm1d))
         norm.register_forward_hook(lambda _, given, __: seen.append(given[0].mean(0)))
-    found = calibrated(config, dataset, model)
+    found = task.calibrated(model)
     seen.clear()
     for tower, other, kind in ((model, found, "q"), (model.target, found.target, "t")):
         own = [int(row) % N for row in rows if (row < N) == (kind == "q")]
@@ -346,18 +347,19 @@ def test_vectors_are_targets_and_both_roles_are_embedded(files, tmp_path):
 def test_a_share_of_the_pairs_is_part_of_a_larger_share(files, tmp_path):
     """A run trains on whole components only, and scores the same test part."""
     dataset = with_pairs(load_dataset(files["dataset"]), files["positives"], load_dataset(files["targets"]))
-    whole = training_graphs(settings(files, tmp_path), dataset)
+    whole = make_task(settings(files, tmp_path), dataset).training_graphs
     shares = (0.25, 0.5)
-    less, more = (training_graphs(settings(files, tmp_path, pair_share=each), dataset) for each in shares)
+    tasks = [make_task(settings(files, tmp_path, pair_share=share), dataset) for share in shares]
+    less, more = (task.training_graphs for task in tasks)
     assert set(less.tolist()) < set(more.tolist()) < set(whole.tolist())
     assert [len(each) / len(whole) for each in (less, more)] == pytest.approx(shares, abs=0.03)
     for share, graphs in zip(shares, (less, more), strict=True):
-        config = settings(files, tmp_path, pair_share=share, eval=["retrieval"])
-        assert torch.equal(training_graphs(config, dataset, "target"), graphs)  # the component of q1 is q1 and t1
-        assert run_parts(config, dataset)["train"].tolist() == [*graphs.tolist(), *(graphs + N).tolist()]
+        task = make_task(settings(files, tmp_path, pair_share=share, eval=["retrieval"]), dataset)
+        assert torch.equal(task.training_targets, graphs)  # the component of q1 is q1 and t1
+        assert task.scored_parts["train"].tolist() == [*graphs.tolist(), *(graphs + N).tolist()]
     with pytest.raises(InputError, match=r"^`pair_share` 0\.02 of \d+ training groups is 0; pass a larger one\.$"):
-        training_graphs(settings(files, tmp_path, pair_share=0.02), dataset)
-    sampler = training_sampler(config, dataset, 4, torch.Generator())
+        _ = make_task(settings(files, tmp_path, pair_share=0.02), dataset).training_graphs
+    sampler = task.sampler(4, torch.Generator())
     assert {*torch.cat([one for one, _ in sampler.draw()]).tolist()} <= {*more.tolist()}
 
 
@@ -382,12 +384,12 @@ def test_targets_are_standardised_as_the_file_says(tmp_path):
         each.x = 50 * each.x + 100
     given = {"towers": "separate", "standardise_columns": True, "epochs": 1, "batch_size": 8}
     seen = []
-    original = seed_module.training_loader
+    original = Pairs.training_loader
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(seed_module, "training_loader", lambda *args: seen.append(args[1]) or original(*args))
+        patch.setattr(Pairs, "training_loader", lambda task, *args: seen.append(task) or original(task, *args))
         model = GraphCL(**given).fit(sets["q"], pairs=[(i, i) for i in range(N)], targets=sets["t"])
-    (dataset,) = seen
-    assert dataset.targets._data.x.mean(0).abs().max() < 1e-3
+    (task,) = seen
+    assert task.targets._data.x.mean(0).abs().max() < 1e-3
     assert model.description_.target.scales["x"][0][0] > 90
 
 

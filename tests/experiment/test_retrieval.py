@@ -13,14 +13,14 @@ from torch_geometric.utils import from_networkx
 from graphcl import InputError, load_dataset, make_config, run
 from graphcl.evaluate import rank_queries, retrieval
 from graphcl.experiment import scoring
-from graphcl.experiment.build import training_loader
-from graphcl.experiment.parts import grouped_parts, split_column, training_graphs
 from graphcl.graphs.wl import histogram, numbered, unary
-from graphcl.loaders.order import WHOLE
 from graphcl.loaders.pairs import EpochPairs
 from graphcl.references.rows import Inputs
 from graphcl.references.wl import first_colours, kernel, wl, wl_oa
 from graphcl.report.summary import protocol_line
+from graphcl.tasks import task as task_module
+from graphcl.tasks.parts import grouped_parts, split_column
+from graphcl.tasks.task import make_task
 
 SETTINGS = {"eval": ["retrieval"], "epochs": 1, "seeds": [0], "batch_size": 8, "evaluation": {"inner_folds": 2}}
 
@@ -48,23 +48,26 @@ def dataset(**attributes):
 
 def test_the_forecast_counts_one_split_of_scores_by_groups():
     config, data = make_config({"eval": ["retrieval", "knn"]}), dataset(y=lambda number, member: number % 2)
-    assert [scoring._num_folds(config, data, name) for name in config.eval] == [1, 50]
+    assert [scoring._num_folds(make_task(config, data), name) for name in config.eval] == [1, 50]
 
 
 def test_training_and_calibration_draw_only_groups_of_the_training_part(monkeypatch):
     data, config = dataset(), make_config(SETTINGS)
     parts = grouped_parts(data)
-    loader = training_loader(config, data, torch.Generator().manual_seed(0), torch.device("cpu"), WHOLE)
+    task = make_task(config, data)
+    loader = task.training_loader(torch.Generator().manual_seed(0), torch.device("cpu"))
     for _ in range(2):
         drawn = torch.cat(loader.batch_sampler.draw())
         assert sorted(drawn.tolist()) == parts["train"].tolist()
     for number, batch in enumerate(loader):
         assert torch.equal(batch.group, data.groups[loader.batch_sampler.current[number]])
     seen = []
-    monkeypatch.setattr(scoring, "calibrate", lambda model, loader: seen.append(len(loader.batch_sampler.draw()[0])))
-    scoring.calibrated(config, data, torch.nn.Linear(1, 1))
+    monkeypatch.setattr(
+        task_module, "calibrate", lambda model, loader: seen.append(len(loader.batch_sampler.draw()[0]))
+    )
+    task.calibrated(torch.nn.Linear(1, 1))
     assert seen == [len(parts["train"])]
-    assert training_graphs(make_config({}), data) is None
+    assert make_task(make_config({}), data).training_graphs is None
 
 
 @pytest.mark.parametrize("singles", ["drop", "views"])

@@ -1,4 +1,4 @@
-"""`run_seed`: rows of scores, scores during training, BatchNorm statistics after training."""
+"""A trial: rows of scores, scores during training, BatchNorm statistics after training."""
 
 import pytest
 import torch
@@ -6,9 +6,9 @@ import torch
 from graphcl.config import make_config
 from graphcl.datasets import load_dataset
 from graphcl.evaluate import svm
-from graphcl.experiment.scoring import calibrated
-from graphcl.experiment.seed import run_seed
+from graphcl.tasks.task import make_task
 from tests.conftest import small_graphs
+from tests.trials import run_seed
 
 SETTINGS = {
     "epochs": 4,
@@ -21,7 +21,7 @@ GRAPHS = load_dataset(small_graphs())
 
 def run(rows=None, **settings):
     config = make_config({**SETTINGS, **settings})
-    return run_seed(config, GRAPHS, 3, torch.device("cpu"), rows=rows)
+    return run_seed(config, GRAPHS, 3, rows=rows)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_precise_bn_replaces_the_moving_averages_and_nothing_else(plain):
     assert [vars(each)["loss"] for each in plain.history] == [vars(each)["loss"] for each in precise.history]
     for name, value in plain.model.named_parameters():
         assert torch.equal(value, dict(precise.model.named_parameters())[name])
-    expected = calibrated(make_config(SETTINGS), GRAPHS, plain.model, 3)
+    expected = make_task(make_config(SETTINGS), GRAPHS).calibrated(plain.model, 3)
     for name, value in expected.named_buffers():
         torch.testing.assert_close(value, dict(precise.model.named_buffers())[name])
     assert not torch.equal(plain.h, precise.h)

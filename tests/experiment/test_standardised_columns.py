@@ -10,9 +10,9 @@ from graphcl.__main__ import main
 from graphcl.config import make_config
 from graphcl.datasets import load_dataset
 from graphcl.errors import InputError
-from graphcl.experiment.build import column_scales, make_model
 from graphcl.experiment.encoder_input import load_for
 from graphcl.graphs.columns import column_scale
+from graphcl.tasks.task import make_task
 from tests.conftest import small_graphs
 
 LINE = "--epochs 1 --eval knn --report false --encoder gine --encoder.hidden_channels 8"
@@ -89,7 +89,8 @@ def test_scales_are_those_of_the_training_graphs():
         graph.group, graph.part = number // 2, ("train", "valid", "test")[number // 2 % 3]
     config = make_config({"eval": ["retrieval"], "standardise_columns": True, "encoder": "gin"})
     dataset = load_dataset(graphs)
-    scales = column_scales(config, dataset, make_model(config, dataset))
+    task = make_task(config, dataset)
+    scales = task.column_scales(task.make_model())
     assert scales.keys() == {"x"}  # gin does not use `edge_attr`
     x = torch.cat([graph.x for graph in graphs if graph.part == "train"])
     np.testing.assert_allclose(scales["x"], column_scale(x))

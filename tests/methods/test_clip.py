@@ -11,6 +11,7 @@ from graphcl.experiment.vectors import warn_of_vectors
 from graphcl.graphs.columns import standardised_vectors
 from graphcl.losses import Loss
 from graphcl.methods import CLIP
+from graphcl.tasks.task import make_task
 from tests.conftest import small_graphs
 from tests.methods.small import Summed, graphs, make_model, pick
 
@@ -160,6 +161,6 @@ def test_a_run_warns_of_vectors_of_test_graphs_and_of_targets(tmp_path):
     ):
         config = make_config({"method": {"name": "clip", "vectors": saved(tmp_path, vectors)}})
         with pytest.warns(UserWarning, match=words):
-            warn_of_vectors(config, load_dataset(graphs))
+            warn_of_vectors(make_task(config, load_dataset(graphs)))
     with pytest.raises(InputError, match="must be a file, to repeat it; write the array by"):
-        warn_of_vectors(make_config({"method": {"name": "clip", "vectors": rows}}), load_dataset(graphs))
+        warn_of_vectors(make_task(make_config({"method": {"name": "clip", "vectors": rows}}), load_dataset(graphs)))

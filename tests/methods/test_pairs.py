@@ -7,7 +7,7 @@ from torch_geometric.data import Batch
 from graphcl import GraphCL, InputError, ListedPairs, Loss, ResidentLoader, load_dataset, train
 from graphcl.augment import Identity, NodeDrop, OneOf, two_views
 from graphcl.datasets.pair_file import make_relation
-from graphcl.experiment.build import make_model
+from graphcl.experiment.trial import Trial
 from graphcl.methods import MoCo, TwoViews
 from graphcl.methods.joao import Distribution
 from graphcl.models.contrastive import ContrastiveModel
@@ -147,9 +147,10 @@ def test_both_towers_are_trained_or_separate_towers_are_refused(name):
             estimator.fit(DATA, pairs=pairs, targets=targets)
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("graphcl.estimator.try_settings", lambda *given: config.append(given[:2]))
+        original = Trial.try_step
+        patch.setattr(Trial, "try_step", lambda trial: config.append(trial.task) or original(trial))
         found = estimator.fit(DATA, pairs=pairs, targets=targets).model_
-    before = make_model(*config[0], seed=estimator.seed_)
+    before = config[0].make_model(estimator.seed_)
     assert len(list(before.target.parameters())) > 10
     for (key, one), other in zip(before.named_parameters(), found.parameters(), strict=True):
         assert not torch.equal(one, other), key

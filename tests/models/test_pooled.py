@@ -12,11 +12,11 @@ from torch_geometric.loader import DataLoader, DynamicBatchSampler
 from graphcl import GIN, ContrastiveModel, Identity, NodeDrop, Pooled, ResidentLoader, embed, train
 from graphcl.config import build_augmentation, make_config
 from graphcl.datasets import load_dataset
-from graphcl.experiment.build import make_method
 from graphcl.losses import infonce
 from graphcl.methods import TwoViews
 from tests.conftest import small_graphs
 from tests.datasets.graphs import one_line
+from tests.trials import make_method
 
 GRAPHS = small_graphs(12, edge_attr=True)
 DATASET = load_dataset(GRAPHS)

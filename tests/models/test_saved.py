@@ -13,7 +13,6 @@ import graphcl
 from graphcl.config import make_config
 from graphcl.datasets import load_dataset
 from graphcl.errors import InputError
-from graphcl.experiment.build import describe, make_model
 from graphcl.loaders.resident import ResidentLoader
 from graphcl.models.gin import GIN
 from graphcl.models.saved import FORMAT, EncoderDescription, load_encoder, read_saved, save_encoder
@@ -21,6 +20,7 @@ from graphcl.training.loop import embed
 from tests.conftest import small_graphs
 from tests.datasets.graphs import one_line
 from tests.memory import peak
+from tests.trials import describe, make_model
 
 
 class Own(nn.Module):

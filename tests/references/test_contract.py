@@ -8,11 +8,12 @@ from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores
 from graphcl.evaluate.needs import NEEDS
 from graphcl.experiment.scoring import score
-from graphcl.experiment.seed import run_seed
 from graphcl.references.rows import Inputs, compute_rows, is_trained, row_labels, without_training
 from graphcl.registry import evaluators, references
+from graphcl.tasks.task import make_task
 from tests.conftest import restored, small_graphs
 from tests.experiment.test_retrieval import graphs
+from tests.trials import run_seed
 
 TASKS = {evaluators.fact(name, "task") for name in evaluators}
 SMALL = {"epochs": 1, "batch_size": 8, "encoder": {"name": "gin", "hidden_channels": 8, "num_layers": 2}}
@@ -21,7 +22,7 @@ FOLDS = {"evaluation": {"folds": 3, "inner_folds": 2}}
 
 def rows_of(dataset, **settings):
     config = make_config({**SMALL, **settings})
-    return run_seed(config, dataset, 0, torch.device("cpu")).scores
+    return run_seed(config, dataset, 0).scores
 
 
 def test_facts_are_known():
@@ -91,7 +92,7 @@ def test_what_a_file_of_ones_own_returns_is_checked():
                 compute_rows(inputs, {name}, {"predict"})
         evaluators.register("number")(lambda h, y: 1.0)
         with pytest.raises(InputError, match=r"^evaluator `number` must return FoldScores, got float\.$"):
-            score(make_config({"eval": ["number"]}), "number", torch.zeros(36, 1), dataset)
+            score(make_task(make_config({"eval": ["number"]}), dataset), "number", torch.zeros(36, 1))
         with pytest.raises(
             InputError, match=r"^evaluator `mine` is registered with an unknown fact 'need'; did you mean"
         ):

@@ -8,15 +8,15 @@ import torch.distributed as dist
 from graphcl.distributed import ranks
 from graphcl.distributed.launch import Ranks
 from graphcl.errors import Stopped
-from graphcl.experiment import seed as seed_module
-from graphcl.experiment.build import make_method
-from graphcl.experiment.context import Context
+from graphcl.experiment import trial as trial_module
+from graphcl.experiment.output import Output
 from graphcl.system.signals import Stop
+from graphcl.tasks.task import make_task
 from graphcl.training.checkpoint import Checkpoints
 
 
-def trained(config, data, folder=None, stop=1000, resume=True, make=make_method, **rules):
-    """Train seed 0 by `run_seed` on the current ranks, and return its method and history.
+def trained(config, data, folder=None, stop=1000, resume=True, make=trial_module.make_method, **rules):
+    """Train seed 0 by a trial on the current ranks, and return its method and history.
 
     With `folder`, checkpoints are saved by the `rules`. `stop` is a stop signal, or the number of the check at which
     the last rank receives one; training then raises `Stopped`, or is resumed until it is complete. `make` takes the
@@ -28,11 +28,13 @@ def trained(config, data, folder=None, stop=1000, resume=True, make=make_method,
     made = []
     while True:
         signal = stop if isinstance(stop, Stop) else StopAfter(stop)
-        context = Context(group, folder and Checkpoints(folder, stop=signal, **rules))
+        output = Output()
+        output.checkpoints = folder and Checkpoints(folder, stop=signal, **rules)
         torch.use_deterministic_algorithms(config.deterministic)
         try:
-            with mock.patch.object(seed_module, "make_method", lambda *given: made.append(make(*given)) or made[-1]):
-                result = seed_module.run_seed(config, data, 0, torch.device("cpu"), rows=(), context=context)
+            with mock.patch.object(trial_module, "make_method", lambda *given: made.append(make(*given)) or made[-1]):
+                trial = trial_module.Trial(make_task(config, data), 0, torch.device("cpu"), ranks=group)
+            result = trial.run((), output)
             return made[-1], result.history
         except Stopped:
             if not resume:

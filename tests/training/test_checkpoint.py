@@ -157,7 +157,7 @@ def test_two_are_kept_and_the_end_is_one(tmp_path):
 def test_non_finite_weights_are_not_saved(at_once, tmp_path):
     """A stop within an epoch must not save them, although the loss has not been checked yet."""
 
-    def make(config, data, model, seed):
+    def make(task, model, seed):
         return TwoViews(model, lambda z1, z2: z1.sum() * torch.nan)
 
     with pytest.raises(NonFiniteLossError, match="became NaN or infinite at epoch 1, step 1 of 3"):

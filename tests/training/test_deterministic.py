@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from graphcl import load_dataset, make_config
-from graphcl.experiment.build import setup_runtime
-from graphcl.experiment.seed import run_seed
+from graphcl.experiment.runtime import setup_runtime
 from tests.conftest import small_graphs
 from tests.training.helpers import equal
+from tests.trials import run_seed
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +19,7 @@ def as_before():
 
 def model_of(**settings):
     config = make_config({"encoder": {"name": "gin", "hidden_channels": 8}, "batch_size": 16, "epochs": 1, **settings})
-    return run_seed(config, load_dataset(small_graphs(40)), 0, setup_runtime(config), rows=()).model
+    return run_seed(config, load_dataset(small_graphs(40)), rows=(), device=setup_runtime(config)).model
 
 
 ON_CUDA = [pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]

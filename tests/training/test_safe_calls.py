@@ -15,6 +15,7 @@ METHODS = {"eval", "compile", "system"}
 """Allowed as methods, such as `model.eval()`, `re.compile`, `platform.system()`; not of `os` or `builtins`."""
 IMPORTED_BY_NAME = {
     "graphcl/__main__.py", "docs/site/hooks.py",  # commands
+    "graphcl/commands/__init__.py",
     "graphcl/registry.py", "graphcl/errors.py", "graphcl/losses/__init__.py", "graphcl/evaluate/__init__.py",
     "docs/site/docstrings.py",
     "graphcl/system/optional.py",  # the extras

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,16 +12,13 @@ from torch import Tensor
 from torch_geometric.data import Batch
 
 from graphcl.augment import Augmentation, two_views
-from graphcl.config import Config
-from graphcl.datasets.dataset import GraphDataset
 from graphcl.evaluate.pca import plot_indices, principal_plane
-from graphcl.experiment.build import make_augmentations, training_sampler
+from graphcl.experiment.trial import Trial
 from graphcl.graphs.batching import members_of
 from graphcl.loaders.loader import make_loader
 from graphcl.losses.engine.pairs import off_diagonal
 from graphcl.losses.engine.rows import normalize
 from graphcl.methods import Method
-from graphcl.models.embeddings import Embeddings
 from graphcl.report.summary import EDGES
 from graphcl.training.epoch import graph_ids
 
@@ -75,25 +73,23 @@ def snapshot(
     return found
 
 
-def report_arrays(
-    config: Config, dataset: GraphDataset, method: Method, h: Tensor | Embeddings, seed: int = 0, like: object = None
-) -> Arrays:
+def report_arrays(trial: Trial, h: Any) -> Arrays:
     """Return the arrays for the report: the result of `snapshot`, and a map of the embeddings `h [n, H]`.
 
     The map has the arrays `map [m, 2]`, the first two principal components of the m graphs that `plot_indices` selects,
     and `shares [2]`, their explained variance ratios; targets are left out. Training is not affected, as separate
-    generators are used. A loader `like` of the data set shares its tensors.
+    generators are used. Embeddings that are no tensor have arrays of their model instead of a map.
     """
-    device = next(method.parameters()).device
-    order, views = torch.Generator().manual_seed(_SEED + seed), torch.Generator(device).manual_seed(_SEED + seed)
-    sampler = training_sampler(config, dataset, min(config.batch_size, GRAPHS), order)
-    loader = make_loader(dataset, device=device, like=like, batch_sampler=sampler)
-    found = snapshot(method, loader, *make_augmentations(config), views)
-    if isinstance(h, Embeddings):
-        return found | method.model.report_arrays(make_loader(dataset, 1024))
-    h = h if dataset.targets is None else h[: len(dataset)]
-    points, shares = principal_plane(h.numpy()[plot_indices(h.size(0))])
-    return {**found, "map": points.astype(np.float32), "shares": shares}
+    task, device, seed = trial.task, trial.device, _SEED + trial.seed
+    order, views = torch.Generator().manual_seed(seed), torch.Generator(device).manual_seed(seed)
+    sampler = task.sampler(min(task.config.batch_size, GRAPHS), order)
+    loader = make_loader(task.dataset, device=device, like=trial.graphs, batch_sampler=sampler)
+    arrays = snapshot(trial.method, loader, *trial.views, views)
+    if not isinstance(h, Tensor):
+        return arrays | trial.model.report_arrays(make_loader(task.dataset, 1024))
+    rows = task.queries(h)
+    points, shares = principal_plane(rows.numpy()[plot_indices(len(rows))])
+    return {**arrays, "map": points.astype(np.float32), "shares": shares}
 
 
 def _measure(z1: Tensor, z2: Tensor, y: Tensor | None) -> Arrays:

@@ -14,7 +14,6 @@ from graphcl.commands.pack import main as pack
 from graphcl.config import make_config
 from graphcl.datasets import MappedDataset, load_dataset, open_on_disk, pieces, preparation, write_on_disk
 from graphcl.datasets.disk.npy import npy_header
-from graphcl.experiment.seed import run_seed
 from graphcl.graphs.compact import Compact
 from graphcl.loaders.loader import make_loader
 from graphcl.loaders.resident import ResidentLoader
@@ -25,6 +24,7 @@ from tests.datasets import graphs as any_graphs
 from tests.datasets.graphs import Held, one_line
 from tests.memory import peak
 from tests.strategies import assert_same_batch, assert_same_graphs, seeded
+from tests.trials import run_seed
 
 graphs_with = partial(any_graphs.graphs_with, keys=("x", "y"))
 
@@ -252,7 +252,7 @@ def test_a_large_set_in_memory_is_compact_and_trains_the_same(tmp_path, monkeypa
     assert compact._data.x.nbytes == held._data.x.nbytes / 12
     assert compact.fingerprint() == held.fingerprint()
     assert repr(compact) == repr(held)
-    a, b = (run_seed(config, dataset, 0, torch.device("cpu")).h for dataset in (held, compact))
+    a, b = (run_seed(config, dataset, 0).h for dataset in (held, compact))
     assert torch.equal(a, b)
     on_device = ResidentLoader(compact, 4)
     on_device.expands = False

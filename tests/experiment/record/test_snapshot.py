@@ -9,11 +9,13 @@ import torch
 from graphcl import Identity, ResidentLoader, load_dataset
 from graphcl.config import make_config
 from graphcl.evaluate.pca import plot_indices, principal_plane
-from graphcl.experiment.build import make_method, make_model
 from graphcl.experiment.record.snapshot import EDGES, report_arrays, snapshot
+from graphcl.experiment.trial import Trial
+from graphcl.tasks.task import make_task
 from tests.conftest import small_graphs
 from tests.methods.small import OF_GRAPHS, seeded, spec
 from tests.training.helpers import equal
+from tests.trials import make_method, make_model
 
 
 @pytest.fixture(scope="module")
@@ -35,11 +37,11 @@ def test_two_equal_views_have_the_cosine_one(dataset):
 @pytest.mark.parametrize("name", OF_GRAPHS)
 def test_a_snapshot_changes_neither_the_method_nor_the_draws(name, dataset):
     config = make_config({"method": spec(name, len(dataset)), "encoder": {"name": "gin", "hidden_channels": 8}})
-    method = make_method(config, dataset, make_model(config, dataset))
+    trial = Trial(make_task(config, dataset), 0, torch.device("cpu"))
+    method = trial.method
     before, draws = copy.deepcopy(method), torch.get_rng_state()
-    h, whole = torch.rand(len(dataset), 5, generator=seeded(0)), ResidentLoader(dataset, 64)
-    found, alone = (report_arrays(config, dataset, method, h, like=like) for like in (whole, None))
-    assert all(np.array_equal(found[key], alone[key]) for key in alone)
+    arrays = report_arrays(trial, torch.rand(len(dataset), 5, generator=seeded(0)))
+    assert {"positive", "negative", "map", "shares"} <= {*arrays}
     assert torch.equal(draws, torch.get_rng_state())
     assert equal(before, method)
 

@@ -6,11 +6,11 @@ import torch
 from graphcl import GIN, ContrastiveModel, load_dataset
 from graphcl.datasets.synthetic import synthetic_pairs
 from graphcl.evaluate import retrieval
-from graphcl.experiment.parts import grouped_parts
 from graphcl.extensions.sparse.references import DEPTH, _learned, hybrid, wl_sparse
 from graphcl.loaders.resident import ResidentLoader
 from graphcl.references.rows import Inputs
 from graphcl.references.wl import wl_oa
+from graphcl.tasks.parts import grouped_parts
 
 
 def inputs():

@@ -15,15 +15,16 @@ from graphcl.commands.embed import main as embed_main
 from graphcl.commands.transfer import main as transfer_main
 from graphcl.datasets.synthetic import synthetic_pairs
 from graphcl.evaluate import knn, logreg, retrieval, svm
-from graphcl.experiment.build import make_method, make_model, prepared
-from graphcl.experiment.dry_run import try_settings
-from graphcl.experiment.parts import grouped_parts, training_rows
+from graphcl.experiment.trial import prepared
 from graphcl.extensions.sparse.encoder import WLSparse
 from graphcl.extensions.sparse.index import SparseIndex
 from graphcl.extensions.sparse.rows import SparseRows
 from graphcl.loaders.resident import ResidentLoader
 from graphcl.registry import losses
+from graphcl.tasks.parts import grouped_parts
+from graphcl.tasks.task import make_task
 from graphcl.training.loop import embed
+from tests.trials import make_method, make_model, try_settings
 
 SETTINGS = {"encoder": {"name": "wl_sparse", "depth": 2}, "positives": "group", "eval": ["retrieval"]}
 
@@ -75,9 +76,10 @@ def test_patterns_are_counted_in_the_share_that_trains(graphs):
         {"eval": [], "pair_share": 0.25},
     ):
         config = make_config({**SETTINGS, **given})
-        model = make_model(config, data)
-        prepared(config, data, model)
-        train = training_rows(config, data)
+        task = make_task(config, data)
+        model = task.make_model()
+        prepared(task, model)
+        train = task.training_rows
         alone = WLSparse(data.num_features, depth=2).fit(
             [Batch.from_data_list([data[i] for i in train])], data.groups[train]
         )

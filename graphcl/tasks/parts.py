@@ -1,0 +1,104 @@
+"""Read the parts and the places of a data set with groups or pairs: which graphs stay together, and where they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from graphcl.datasets.dataset import GraphDataset
+from graphcl.datasets.groups import GroupNumbers
+from graphcl.errors import InputError
+from graphcl.evaluate.on_split import PARTS, check_groups_apart, group_split
+
+_PART_NAMES = {"val": "valid", "validation": "valid", **{part: part for part in PARTS}}
+
+
+def grouped_parts(dataset: GraphDataset) -> dict[str, np.ndarray] | None:
+    """Return the rows of the parts `train`, `valid` and `test` of a data set with groups or pairs; None without both.
+
+    Connected components of pairs count as groups. Rows are the graphs, then those of `dataset.targets`.
+
+    The parts are those of the graph attribute `part` (train, valid or test; or 0, 1 or 2) if the graphs have it, else
+    those of the benchmark, else random ones, see `graphcl.evaluate.on_split.group_split`. They are the same for every
+    run and seed. No group is on two parts, and where the graphs have the attribute `project`, no project.
+
+    Raises:
+        InputError: a `part` is unknown or has no two graphs of a group, a group or project is on two parts, or there
+            are too few groups.
+    """
+    groups = dataset.components
+    if groups is None:
+        return None
+    part, project = attribute(dataset, "part"), attribute(dataset, "project")
+    projects = None if project is None else GroupNumbers()(project, dataset.name).numpy()
+    if part is not None:
+        names = [_part(each, graph) for graph, each in enumerate(part)]
+        parts = {name: np.flatnonzero([each == name for each in names]) for name in PARTS}
+        if empty := [name for name, rows in parts.items() if not len(rows)]:
+            raise InputError(
+                f"no graph of {dataset.name} has the `part` {empty[0]}; name train, valid and test graphs."
+            )
+    elif dataset.benchmark is not None:
+        parts = {name: rows.numpy() for name, rows in dataset.benchmark.split.items()}
+    else:
+        parts = group_split(groups, projects)
+    check_groups_apart(parts, groups)
+    for name, rows in parts.items():
+        members = groups.numpy()[rows]
+        if not (np.unique(members[members >= 0], return_counts=True)[1] > 1).any():
+            found = f"the {name} part of the split has {len(rows)} graphs, but no two of a group or pair"
+            raise InputError(f"{dataset.name}: {found}; list more pairs, or name the parts in the attribute `part`.")
+    if projects is not None:
+        check_groups_apart(parts, projects, "project")
+    return parts
+
+
+def split_column(dataset: GraphDataset) -> str:
+    """Return what decides `grouped_parts`: `part`, `benchmark`, `project` or `group`."""
+    if _attribute(dataset, "part") is not None:
+        return "part"
+    if dataset.benchmark is not None:
+        return "benchmark"
+    return "group" if _attribute(dataset, "project") is None else "project"
+
+
+def places(dataset: GraphDataset, name: str | None, setting: str) -> Tensor | None:
+    """Return the number of each row's value of the attribute `name`, -1 for none; None if `name` is None.
+
+    Raises:
+        InputError: the graphs lack the attribute, which `setting` names.
+    """
+    if name is None:
+        return None
+    if (values := attribute(dataset, name)) is None:
+        raise InputError(f"`{setting}` {name}: the graphs of {dataset.name} have no such attribute; set it in each.")
+    return GroupNumbers()(values, dataset.name)
+
+
+def attribute(dataset: GraphDataset, name: str) -> list[Any] | None:
+    """Return an attribute with one value for each row, None where a data set lacks it; or None if all lack it."""
+    sets = [dataset] if dataset.targets is None else [dataset, dataset.targets]
+    found = [_attribute(each, name) for each in sets]
+    if all(each is None for each in found):
+        return None
+    return [value for each, values in zip(sets, found, strict=True) for value in values or [None] * len(each)]
+
+
+def _attribute(dataset: GraphDataset, name: str) -> list[Any] | None:
+    """Return an attribute with one value for each graph, or None."""
+    values = dataset._data.get(name)
+    if isinstance(values, Tensor):
+        values = values.flatten().tolist()
+    if not isinstance(values, list) or len(values) != (dataset.slices or {})["edge_index"].numel() - 1:
+        return None
+    return values if dataset._indices is None else [values[i] for i in dataset.indices()]
+
+
+def _part(value: object, graph: int) -> str:
+    """Return the name of a part for the `part` of a graph."""
+    name = PARTS[value] if isinstance(value, int) and 0 <= value < 3 else _PART_NAMES.get(str(value))
+    if name is None:
+        raise InputError(f"`part` of graph {graph} must be train, valid or test, or 0, 1 or 2, got {value!r}.")
+    return name
