@@ -159,6 +159,7 @@ NEEDED = dict.fromkeys(
     "--singles": "--positives group --views.first random4",
     "--evaluation.within": "--eval retrieval",
     "--micro-batch": "--batch-size 4096",
+    "--mine-margin": "--hard-negatives 2 --positives pairs.csv",
 }
 """Option, or loss -> options without which it would be refused."""
 

@@ -3,6 +3,7 @@ import yaml
 
 from graphcl.config import ConfigError, make_config, read_config, to_yaml
 from graphcl.config.nested import differences
+from tests.config.options import FILE, options
 
 
 def messages(values) -> list[str]:
@@ -101,3 +102,8 @@ def test_a_difference_of_encoders_is_named_once_unless_targets_have_their_own():
     old, new = ({"encoder": {"width": width}, "target_encoder": {"width": width}} for width in (4, 8))
     assert differences(old, new) == ["`encoder.width` was 4 and is 8"]
     assert differences(old, {**old, "target_encoder": {"width": 8}}) == ["`target_encoder.width` was 4 and is 8"]
+
+
+def test_a_new_option_is_a_decision():
+    """After a change that is meant: `python -m tests.config.options` writes the list."""
+    assert options() == FILE.read_text().splitlines()
