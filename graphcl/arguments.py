@@ -120,6 +120,14 @@ _WANTED = {
     **dict.fromkeys(("dict", "model"), "a mapping of keys to values"),
 }
 """First word of a type of pydantic's errors -> the value that is wanted."""
+_TEXTS = {
+    "missing": "is required",
+    "invalid_key": "is not a known key: keys are strings",
+    "too_short": "must hold one value or more, got none",
+    "literal_error": "must be {expected}, got {value}",
+    "is_instance_of": "must be of type {class}, got {value}",
+}
+"""Type of pydantic's errors -> the message after the name."""
 MAX_NAMES = 30
 """Largest number of valid names that a message lists."""
 _MEANT = {
@@ -191,20 +199,21 @@ def resembling(name: object, valid: Iterable[str], cutoff: float = 0.5) -> list[
         >>> resembling("temperature", ["features", "loss.temperature"])
         ['loss.temperature']
     """
-    given = plain(str(name)[:100])
-    forms = {each: {plain(each), plain(each.rpartition(".")[2])} for each in valid}
-    if same := [each for key in (given, *_SYNONYMS.get(given, ())) for each in forms if key in forms[each]]:
+
+    def by_word(text: str) -> str:
+        return "".join(sorted(text[:100].lower().replace("-", "_").split("_")))
+
+    wanted = plain(str(name)[:100])
+    forms = {option: {plain(option), plain(option.rpartition(".")[2])} for option in valid}
+    same = [option for key in (wanted, *_SYNONYMS.get(wanted, ())) for option in forms if key in forms[option]]
+    if same:
         return same[:3]
     likeness = {}
-    for each, keys in forms.items():
-        pairs = [(_sorted_words(str(name)), _sorted_words(each)), *((given, key) for key in keys)]
-        likeness[each] = max(difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)
-    best = sorted(likeness, key=lambda each: -likeness[each])[:3]
-    return [each for each in best if likeness[each] >= cutoff]
-
-
-def _sorted_words(name: str) -> str:
-    return "".join(sorted(name[:100].lower().replace("-", "_").split("_")))
+    for option, keys in forms.items():
+        pairs = [(by_word(str(name)), by_word(option)), *((wanted, key) for key in keys)]
+        likeness[option] = max(difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)
+    best = sorted(likeness, key=lambda option: -likeness[option])[:3]
+    return [option for option in best if likeness[option] >= cutoff]
 
 
 def plain(name: str) -> str:
@@ -227,40 +236,24 @@ def problems(
         unknown: function that returns advice on an unknown setting; default: the nearest fields of `model`.
     """
     lines = []
-    found = error.errors()
-    for item in found[:MAX_PROBLEMS]:
+    errors = error.errors()
+    for item in errors[:MAX_PROBLEMS]:
         name = f"`{prefix}{'.'.join(one_line(part, 60) for part in item['loc'])}`"
-        kind, value = item["type"], shown(item["input"])
-        sequence = kind == "is_instance_of" and item["ctx"]["class"] == "Sequence"
-        wanted = "a list" if sequence else _WANTED.get(kind.split("_")[0])
-        if kind == "missing":
-            line = f"{name} is required."
-        elif kind == "extra_forbidden":
+        kind, values = item["type"], {"value": shown(item["input"]), **item.get("ctx", {})}
+        expected = "a list" if values.get("class") == "Sequence" else _WANTED.get(kind.split("_")[0])
+        if kind == "extra_forbidden":
             *parents, key = item["loc"]
-            advice = nearest(key, _keys(model, parents)) if unknown is None or parents else unknown(str(key))
-            line = f"{name} is not a known key; {advice}."
-        elif kind == "invalid_key":
-            line = f"{name} is not a known key: keys are strings."
-        elif kind == "too_short":
-            line = f"{name} must hold one value or more, got none."
-        elif kind == "literal_error":
-            line = f"{name} must be {item['ctx']['expected']}, got {value}."
-        elif kind == "is_instance_of" and not sequence:
-            line = f"{name} must be of type {item['ctx']['class']}, got {value}."
-        elif wanted and kind.endswith(("_type", "_parsing", "_str", "_from_float", "_of")):
-            line = f"{name} must be {wanted}, got {value}."
+            inner: Any = model
+            for parent in parents:  # through a list or an optional group, no keys are known
+                inner = getattr(getattr(inner, "model_fields", {}).get(parent), "annotation", None)
+            advice = unknown(str(key)) if unknown and not parents else nearest(key, getattr(inner, "model_fields", ()))
+            text = f"is not a known key; {advice}"
+        elif expected and kind.endswith(("_type", "_parsing", "_str", "_from_float", "_of")):
+            text = f"must be {expected}, got {values['value']}"
         else:
-            line = f"{name} {one_line(item['msg'], 300)}."
-        lines.append(line)
-    return lines + [f"... and {len(found) - MAX_PROBLEMS} more."] * (len(found) > MAX_PROBLEMS)
-
-
-def _keys(model: Any, parents: Iterable[Any]) -> Iterable[str]:
-    """Return the valid keys at a path in `model`; none if the path leads through a list or an optional group."""
-    for parent in parents:
-        field = getattr(model, "model_fields", {}).get(parent)
-        model = field and field.annotation
-    return getattr(model, "model_fields", ())
+            text = _TEXTS[kind].format(**values) if kind in _TEXTS else one_line(item["msg"], 300)
+        lines.append(f"{name} {text}.")
+    return lines + [f"... and {len(errors) - MAX_PROBLEMS} more."] * (len(errors) > MAX_PROBLEMS)
 
 
 def shown(value: object) -> str:
@@ -334,14 +327,14 @@ class Arguments:
     def problems(self, values: Mapping[str, Any], prefix: str = "") -> list[str]:
         """Return one error message per problem with `values` as arguments of the function; an empty list if valid."""
         tensors = [name for name, value in values.items() if isinstance(value, self._tensor)]
-        found = [f"`{prefix}{name}` must be a plain value, got a tensor." for name in tensors]
-        given = {name: value for name, value in values.items() if name not in tensors}
-        learned = {name: LEAST_LEARNED for name in self.learnable if isinstance(given.get(name), str)}
+        lines = [f"`{prefix}{name}` must be a plain value, got a tensor." for name in tensors]
+        plain_values = {name: value for name, value in values.items() if name not in tensors}
+        learned = {name for name in self.learnable if isinstance(values.get(name), str) and values[name] == LEARN}
         try:
-            self.model.model_validate(given | {name: each for name, each in learned.items() if given[name] == LEARN})
+            self.model.model_validate(plain_values | dict.fromkeys(learned, LEAST_LEARNED))
         except ValidationError as error:
-            found += problems(error, self.model, prefix)
-        return found
+            lines += problems(error, self.model, prefix)
+        return lines
 
     def guard(self, function: F) -> F:
         """Return a wrapper of `function` that raises InputError for an argument of a wrong name, type or value.
@@ -349,17 +342,17 @@ class Arguments:
         The wrapper converts NumPy numbers and arrays that are given by keyword to Python's, as validation is strict.
         """
 
+        fields = self.model.model_fields
+        converted = {name for name, field in fields.items() if field.annotation is not Any}  # Any may be a large array
+
         @functools.wraps(function)
         def guarded(*args: Any, **kwargs: Any) -> Any:
-            fields = self.model.model_fields
-            plain = {name for name, field in fields.items() if field.annotation is not Any}  # Any may be a large array
-            kwargs = {name: to_python(value) if name in plain else value for name, value in kwargs.items()}
-            bound = bind(function, args, kwargs)
-            given = {name: value for name, value in bound.items() if name in fields}
-            if any(isinstance(value, self._tensor) for value in given.values()):  # pydantic would accept it as a number
-                raise InputTypeError(" ".join(self.problems(given)))
+            kwargs = {name: to_python(value) if name in converted else value for name, value in kwargs.items()}
+            settings = {name: value for name, value in bind(function, args, kwargs).items() if name in fields}
+            if any(isinstance(value, self._tensor) for value in settings.values()):  # pydantic takes it as a number
+                raise InputTypeError(" ".join(self.problems(settings)))
             try:
-                self.model.model_validate(given)
+                self.model.model_validate(settings)
             except ValidationError as error:
                 raise _input_error(error, self.model) from None
             return function(*args, **kwargs)
@@ -387,11 +380,11 @@ def keywords(model: type[BaseModel], names: Iterable[str] = ()) -> Callable[[F],
 
     def decorate(function: F) -> F:
         signature, types = inspect.signature(function), get_type_hints(model)  # types without ranges, to be readable
-        own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+        parameters = [part for part in signature.parameters.values() if part.kind is not part.VAR_KEYWORD]
         for name in names or model.model_fields:
-            default = model.model_fields[name].default
-            own.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=types[name]))
-        function.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
+            parameter = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=types[name])
+            parameters.append(parameter.replace(default=model.model_fields[name].default))
+        function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         return function
 
     return decorate
@@ -400,9 +393,9 @@ def keywords(model: type[BaseModel], names: Iterable[str] = ()) -> Callable[[F],
 def to_python(value: Any) -> Any:
     """Convert NumPy numbers and arrays to Python's, also within dicts and lists; a tuple becomes a list."""
     if isinstance(value, dict):
-        return {key: to_python(each) for key, each in value.items()}
+        return {key: to_python(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [to_python(each) for each in value]
+        return [to_python(item) for item in value]
     return value.tolist() if type(value).__module__ == "numpy" and hasattr(value, "tolist") else value
 
 
@@ -423,9 +416,9 @@ def bind(
         callee = function.__name__
         if callee == "__init__":  # the class that the user named may have inherited it
             callee = type(args[0]).__name__
-        known = [name for name in signature.parameters if name != "self"]
-        wrong = next((name for name in kwargs if name not in known), None)
-        line = f" has no argument `{wrong}`; {advice(wrong) or nearest(wrong, known)}" if wrong else f": {error}"
+        names = [name for name in signature.parameters if name != "self"]
+        wrong = next((name for name in kwargs if name not in names), None)
+        line = f" has no argument `{wrong}`; {advice(wrong) or nearest(wrong, names)}" if wrong else f": {error}"
         raise InputTypeError(f"`{callee}`{line}.") from None
 
 

@@ -80,8 +80,7 @@ class Registry(Mapping[str, Callable[..., Any]]):
                 advice = nearest(unknown[0], self._usual)
                 raise InputError(f"{self.kind} `{name}` is registered with an unknown fact {unknown[0]!r}; {advice}.")
             is_class = inspect.isclass(target)
-            inherited = is_class and target.__init__ is not object.__init__
-            function = target.__init__ if inherited else target
+            function = target.__init__ if is_class and target.__init__ is not object.__init__ else target
             arguments = Arguments(function)
             for key, value in arguments.defaults.items():
                 try:
@@ -120,8 +119,8 @@ class Registry(Mapping[str, Callable[..., Any]]):
 
     def registered(self, package: str) -> dict[str, Callable[..., Any]]:
         """Return what the modules of `package` have registered so far, by name, without looking for more."""
-        found = sorted(self._targets.items())
-        return {name: target for name, target in found if f"{target.__module__}.".startswith(f"{package}.")}
+        targets = sorted(self._targets.items())
+        return {name: target for name, target in targets if f"{target.__module__}.".startswith(f"{package}.")}
 
     def summary(self, name: str) -> str:
         """Return the first line of the docstring of `name`."""
@@ -251,7 +250,7 @@ def import_files(files: Iterable[str]) -> None:
         sys.path.append(str(path.parent))  # so that the file can import its neighbours
         try:
             spec.loader.exec_module(module)
-            _ADDED[name] = {each for _, each in _every_name() - before}
+            _ADDED[name] = {added for _, added in _every_name() - before}
         except BaseException as error:
             del sys.modules[name]
             if isinstance(error, KeyboardInterrupt):
@@ -284,10 +283,10 @@ def registering_modules() -> set[str]:
 
     Installed packages and imported files are not among them.
     """
-    found = {
+    modules = {
         target.__module__
         for registry in REGISTRIES
         for name, target in registry.items()
         if name not in registry._owners
     }
-    return {name for name in found if name.partition(".")[0] != "graphcl" and not name.startswith(_IMPORTED)}
+    return {name for name in modules if name.partition(".")[0] != "graphcl" and not name.startswith(_IMPORTED)}

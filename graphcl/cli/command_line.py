@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import sys
 import textwrap
 import types
@@ -19,7 +18,7 @@ from graphcl.cli.entry_point import program
 from graphcl.config.nested import set_value
 from graphcl.config.recipes import parse_value, read_config
 from graphcl.config.resolve import to_yaml
-from graphcl.datasets.settings import split_columns
+from graphcl.datasets.settings import split_columns, split_names
 from graphcl.errors import InputError
 from graphcl.registry import import_files
 from graphcl.version import __version__
@@ -73,11 +72,6 @@ class Command(Generic[S]):
     similar: Callable[[str], list[str]] | None = None
     without: Collection[str] = ()
 
-    @property
-    def about(self) -> str:
-        """The description of the command."""
-        return self.summary or inspect.getdoc(self.model) or ""
-
     def main(
         self, function: Callable[[S], str | None], interrupted: str = "nothing was written"
     ) -> Callable[[Sequence[str] | None], int]:
@@ -114,13 +108,12 @@ class Command(Generic[S]):
             dataset = one_value("dataset", last["dataset"]) if "dataset" in last else None
             values = {**read_config(one_value("config", last["config"]), dataset), **values}
         defaults = {name: _plain(field.default) for name, field in self.model.model_fields.items()}
-        for key, given in sorted(options, key=lambda option: option[0].count(".")):  # `--loss` before `--loss.mu`
+        for key, texts in sorted(options, key=lambda option: option[0].count(".")):  # `--loss` before `--loss.mu`
             if key not in ("config", "print_config"):
-                set_value(values, key.split("."), read_value(self.model, key, given), defaults)
+                set_value(values, key.split("."), read_value(self.model, key, texts), defaults)
         if "torch" not in sys.modules and sys.stderr.isatty():
             print("loading PyTorch ...", file=sys.stderr)  # the import takes seconds
-        own = [key for key, _ in options]
-        settings = self.validate(values, own) if self.validate else self.model_validate(values)
+        settings = self.validate(values, [*last]) if self.validate else self.model_validate(values)
         if "print_config" in last:
             print(to_yaml(settings), end="")
             return None
@@ -128,31 +121,32 @@ class Command(Generic[S]):
 
     def show_help(self, arguments: Sequence[str]) -> bool:
         """Print the help text or the version if an argument requests it; return whether anything was printed."""
-        if asked := [place for place, argument in enumerate(arguments) if argument in ("--help", "-h")]:
-            name = next(iter(arguments[asked[0] + 1 :]), "").replace("--", "")
-            before = arguments[: asked[0]]
-            if any(each.startswith("--import") for each in before):
+        asked = next((place for place, argument in enumerate(arguments) if argument in ("--help", "-h")), None)
+        if asked is not None:
+            name, before = "".join(arguments[asked + 1 : asked + 2]).replace("--", ""), arguments[:asked]
+            if any(argument.startswith("--import") for argument in before):
                 import_files(file for key, files in self.split(before)[1] if key == "imports" for file in files)
             print(self.topic(name) if self.topic and name not in ("", "all") else self.help(name == "all"), end="")
         elif "--version" in arguments:
             print(f"graphcl {__version__}")
-        return bool(asked) or "--version" in arguments
+        return asked is not None or "--version" in arguments
 
     def split(self, arguments: Sequence[str], *more: str) -> tuple[str | None, Options]:
         """Return the positional argument (None if it is not given) and the options.
 
         Options are `--key value value` or `--key=value`. Dashes in keys are replaced by underscores. Keys are the
-        model's fields and `more`; of a dotted key, only the part before the first dot is checked.
+        model's fields and `more`; of a dotted key, only the part before the first dot is checked. Each option is
+        returned once, with the values of all its occurrences if it takes several.
 
         Raises:
-            InputError: an argument belongs to no option, or an option is unknown.
+            InputError: an argument belongs to no option, an option is unknown, or one that takes one value has several.
         """
         first, options = None, Options()
         if self.positional is not None and arguments and not arguments[0].startswith("--"):
             first, *arguments = arguments
         fields = [name for name in self.model.model_fields if name not in self.without]
-        known = [name for name in fields if first is None or name != self.positional]
-        known += [*more, "config", "print_config"]
+        valid = [name for name in fields if first is None or name != self.positional]
+        valid += [*more, "config", "print_config"]
         for argument in arguments:
             if argument.startswith("--") and len(argument) > 2:
                 key, equals, value = argument[2:].partition("=")
@@ -160,21 +154,30 @@ class Command(Generic[S]):
             elif options:
                 options[-1][1].append(argument)
             else:
-                hint = f", such as --dataset {argument}" if "dataset" in known else ""
+                hint = f", such as --dataset {argument}" if "dataset" in valid else ""
                 raise InputError(f"`{argument}` belongs to no option; pass settings as --KEY VALUE{hint}, see --help.")
         for key, _ in options:
             if key.split(".")[0] in self.without:
                 raise InputError(f"`{flag(key)}` is an option of graphcl run only; leave it out.")
-            if key.split(".")[0] not in known:
-                meant = self.similar(key) if self.similar else map(flag, resembling(key, known))
+            if key.split(".")[0] not in valid:
+                meant = self.similar(key) if self.similar else map(flag, resembling(key, valid))
                 raise InputError(f"`{flag(key)}` is not a known option; {did_you_mean([*meant])}see --help all.")
         several = {*more, *(name for name in fields if _is_list(self.model.model_fields[name].annotation))}
-        return first, _merged(options, several)
+        merged: dict[str, list[str]] = {}
+        for key, values in options:
+            before = merged.get(key)
+            if before is None or key.split(".")[0] in several:
+                merged[key] = [*(before or ()), *values]
+            elif before != values:
+                both = " and ".join(" ".join(texts) or "no value" for texts in (before, values))
+                raise InputError(f"`{flag(key)}` is given twice, as {both}; give it once.")
+        return first, list(merged.items())
 
     def model_validate(self, values: dict[str, Any]) -> S:
         """Return nested values as settings; raise InputError with one line per missing or invalid value."""
-        required = [name for name, field in self.model.model_fields.items() if field.is_required()]
-        if missing := [name for name in required if name not in values]:
+        fields = self.model.model_fields.items()
+        missing = [name for name, field in fields if field.is_required() and name not in values]
+        if missing:
             names = [f"`{name.upper() if name == self.positional else flag(name)}`" for name in missing]
             raise InputError(f"{' and '.join(names)} must be given; see --help.")
         try:
@@ -190,29 +193,13 @@ class Command(Generic[S]):
         names = [name for name in names if name not in self.without]
         lines = [option_help(name, fields[name], positional=name == self.positional) for name in names]
         lines += [option_line(option, text) for option, text in GENERAL.items()]
-        lines += ["", details] if (details := self.details()) else []
-        return "\n".join([f"usage: {self.usage}", "", self.about, "", *lines]) + "\n"
+        lines += ["", self.details()] if self.details() else []
+        about = self.summary or inspect.getdoc(self.model) or ""
+        return "\n".join([f"usage: {self.usage}", "", about, "", *lines]) + "\n"
 
 
-def _merged(options: Options, several: Collection[str]) -> Options:
-    """Return each option once: with the values of all its occurrences if it takes `several`, also as `loss.mu`.
-
-    Raises:
-        InputError: an option that takes one value is given several.
-    """
-    merged: dict[str, list[str]] = {}
-    for key, values in options:
-        before = merged.get(key)
-        if before is None or key.split(".")[0] in several:
-            merged[key] = [*(before or ()), *values]
-        elif before != values:
-            both = " and ".join(" ".join(each) or "no value" for each in (before, values))
-            raise InputError(f"`{flag(key)}` is given twice, as {both}; give it once.")
-    return list(merged.items())
-
-
-def read_value(model: type[BaseModel], key: str, given: list[str]) -> Any:
-    """Convert the values given for the option `key`, such as `lr` or `loss.mu`, to the type of the setting.
+def read_value(model: type[BaseModel], key: str, texts: list[str]) -> Any:
+    """Convert the texts given for the option `key`, such as `lr` or `loss.mu`, to the type of the setting.
 
     In a list of names, commas and blanks separate names, in a list of columns only commas; in other lists, every value
     is one element. A string setting is not converted, so `--dataset 123` gives "123". An option without a value gives
@@ -223,33 +210,32 @@ def read_value(model: type[BaseModel], key: str, given: list[str]) -> Any:
     """
     kind = _base(model.model_fields[key].annotation) if key in model.model_fields else None
     if kind is not None and _is_list(kind):
-        if not given:
+        if not texts:
             raise InputError(f"`{flag(key)}` takes one or more values, got 0.")
-        text = " ".join(given)
-        whole = parse_value(text)
+        whole = parse_value(" ".join(texts))
         if isinstance(whole, list):
             return whole
         if any(getattr(rule, "func", None) is split_columns for rule in model.model_fields[key].metadata):
-            return split_columns(",".join(given))
+            return split_columns(",".join(texts))
         element = _base(get_args(kind)[0])
         names = element is str or get_origin(element) is Literal
-        return re.findall(r"[^\s,]+", text) if names else [parse_value(each) for each in given]
-    if not given and kind in (None, bool):
+        return split_names(" ".join(texts)) if names else [parse_value(text) for text in texts]
+    if not texts and kind in (None, bool):
         return True
-    if get_origin(kind) is dict and len(given) > 1:
-        raise InputError(f"`{flag(key)}` takes one value, got {len(given)}; graphcl sweep compares several.")
-    value = parse_value(one_value(key, given))
+    if get_origin(kind) is dict and len(texts) > 1:
+        raise InputError(f"`{flag(key)}` takes one value, got {len(texts)}; graphcl sweep compares several.")
+    value = parse_value(one_value(key, texts))
     if isinstance(kind, type) and issubclass(kind, BaseModel) and not isinstance(value, dict):
-        parts = " or ".join(f"{flag(key)}.{each}" for each in kind.model_fields)
+        parts = " or ".join(f"{flag(key)}.{name}" for name in kind.model_fields)
         raise InputError(f"`{flag(key)}` is a group; set {parts}.")
-    return given[0] if kind is str and value is not None else value
+    return texts[0] if kind is str and value is not None else value
 
 
-def one_value(key: str, given: Sequence[str]) -> str:
+def one_value(key: str, texts: Sequence[str]) -> str:
     """Return the only value of the option `key`, or raise InputError."""
-    if len(given) != 1:
-        raise InputError(f"`{flag(key)}` takes one value, got {len(given)}.")
-    return given[0]
+    if len(texts) != 1:
+        raise InputError(f"`{flag(key)}` takes one value, got {len(texts)}.")
+    return texts[0]
 
 
 def flag(name: str) -> str:
@@ -260,7 +246,7 @@ def flag(name: str) -> str:
 def shown_default(value: Any) -> str:
     """Return a default value as text, in the notation of the command line."""
     if isinstance(value, dict):
-        parts = {key: shown_default(each) for key, each in value.items()}
+        parts = {key: shown_default(part) for key, part in value.items()}
         return ", ".join(text if key == "name" else f"{key}={text}" for key, text in parts.items())
     if isinstance(value, list):
         return " ".join(map(str, value))
@@ -305,6 +291,6 @@ def _base(annotation: Any) -> Any:
         if get_origin(annotation) is Annotated:
             annotation = get_args(annotation)[0]
         elif get_origin(annotation) in (Union, types.UnionType):
-            annotation = next(each for each in get_args(annotation) if each is not type(None))
+            annotation = next(part for part in get_args(annotation) if part is not type(None))
         else:
             return annotation

@@ -29,21 +29,21 @@ def topic(name: str) -> str:
         InputError: `name` is unknown.
     """
     if name in LISTS:
-        return "\n".join([f"{name}:", *(f"  {each:15} {text}".rstrip() for each, text in _rows(name))]) + "\n"
-    found = [
-        _describe(each, registry, setting)
+        return "\n".join([f"{name}:", *(f"  {member:15} {text}".rstrip() for member, text in _rows(name))]) + "\n"
+    texts = [
+        _describe(member, registry, setting)
         for registry, setting in REGISTRIES.values()
-        for each in registry
-        if plain(each) == plain(name)
+        for member in registry
+        if plain(member) == plain(name)
     ]
-    if not found:
+    if not texts:
         paths = [path for path in setting_paths() if plain(name) in map(plain, (path, *path.rsplit(".", 1)))]
-        found = ["".join(f"{_describe_setting(path)}\n" for path in paths)] if paths else []
-    if not found:
-        every = [each for registry, _ in REGISTRIES.values() for each in choices(registry)]
-        every += [*LISTS, *Config.model_fields]
-        raise InputError(f"no help about {name!r}; {nearest(name, every)}; topics: all, {', '.join(LISTS)}.")
-    return "\n".join(found)
+        texts = ["".join(f"{_describe_setting(path)}\n" for path in paths)] if paths else []
+    if not texts:
+        names = [member for registry, _ in REGISTRIES.values() for member in choices(registry)]
+        names += [*LISTS, *Config.model_fields]
+        raise InputError(f"no help about {name!r}; {nearest(name, names)}; topics: all, {', '.join(LISTS)}.")
+    return "\n".join(texts)
 
 
 def similar_options(key: str) -> list[str]:
@@ -58,9 +58,9 @@ def _describe_setting(path: str) -> str:
         return option_line(f"{flag(path)} NAME", f"{NAMED[path].kind}, see --help {NAMED[path].kind}s")
     setting, _, argument = path.rpartition(".")
     registry = NAMED.get(setting)
-    takers = {each: _defaults(registry, each) for each in registry} if registry else {}
-    found = [f"{each} [{values[argument]}]" for each, values in takers.items() if argument in values]
-    return option_line(flag(path), f"argument of {', '.join(found)}" if found else f"part of {flag(setting)}")
+    takers = {member: _defaults(registry, member) for member in registry} if registry else {}
+    defaults = [f"{member} [{values[argument]}]" for member, values in takers.items() if argument in values]
+    return option_line(flag(path), f"argument of {', '.join(defaults)}" if defaults else f"part of {flag(setting)}")
 
 
 def _describe(name: str, registry: Registry, setting: str) -> str:
