@@ -24,7 +24,7 @@ from graphcl.version import __version__
 
 def test_every_command_prints_its_help(capsys):
     files = {file.stem for file in Path(commands.__file__).parent.glob("[!_]*.py")}
-    assert files - {"options", "partition", "shards"} == set(commands.COMMANDS)
+    assert files - {"blocks", "partition"} == set(commands.COMMANDS)
     for name in commands.summaries():
         assert front.main([name, "--help"]) == 0
         assert capsys.readouterr().out.startswith(f"usage: graphcl {name}"), name

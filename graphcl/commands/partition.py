@@ -11,12 +11,15 @@ from graphcl.commands.blocks import Block, arrow_table, joined
 from graphcl.commands.embed import Embed, Opened, open_inputs, opened_once
 from graphcl.datasets.invalid import NoGraphLeftError, kept_rows
 from graphcl.datasets.molecules.columns import find
-from graphcl.errors import InputError, InputTypeError, one_line, reason
+from graphcl.errors import InputError, reason
 from graphcl.evaluate.metrics import task_names
 from graphcl.system.optional import optional
 
 if TYPE_CHECKING:
     import pyarrow
+
+
+_NUMBERS = ("x", "edge_index", "edge_attr", "edge_weight")
 
 
 @named_arguments
@@ -59,15 +62,8 @@ def embed_partition(
         >>> embed_partition(range(2), "runs/mine", dataset="./packed")  # doctest: +SKIP
     """
     optional("pyarrow", "embed_partition returns a PyArrow table", "parquet")
-    given = {
-        "encoder": encoder,
-        "out": "unused",
-        "seed": seed,
-        "role": role,
-        "batch_size": batch_size,
-        "device": device,
-    }
-    settings = Embed.of({**given, "dataset": dataset or "own", **table})
+    arguments = {"encoder": encoder, "seed": seed, "role": role, "batch_size": batch_size, "device": device}
+    settings = Embed.of({**arguments, "out": "unused", "dataset": dataset or "own", **table})
     if dataset is not None:
         return _numbered(rows, opened_once(settings.model_dump_json(), None))
     if isinstance(rows, list):
@@ -115,15 +111,15 @@ def _table(rows: Any) -> pyarrow.Table:
     """Return the rows as a PyArrow table, with one type of strings, also for a column without values."""
     import pyarrow
 
-    if isinstance(rows, pyarrow.RecordBatch):
-        rows = pyarrow.Table.from_batches([rows])
-    elif isinstance(rows, dict) or (hasattr(rows, "iloc") and hasattr(rows, "columns")):  # a frame of pandas
-        names, columns = [str(name) for name in rows], [_column(str(name), rows[name]) for name in rows]
-        if len(lengths := {len(each) for each in columns}) > 1:
-            raise InputError(f"the columns of `rows` must have one length, got {sorted(lengths)}.")
-        rows = pyarrow.table(columns, names)
-    elif hasattr(rows, "to_arrow"):  # of polars
-        rows = rows.to_arrow()
+    try:
+        if isinstance(rows, pyarrow.RecordBatch):
+            rows = pyarrow.Table.from_batches([rows])
+        elif isinstance(rows, dict) or (hasattr(rows, "iloc") and hasattr(rows, "columns")):  # a frame of pandas
+            rows = pyarrow.table({str(name): _column(rows[name]) for name in rows})
+        elif hasattr(rows, "to_arrow"):  # of polars
+            rows = rows.to_arrow()
+    except (pyarrow.ArrowException, TypeError, ValueError) as error:  # such as numbers and texts in one column
+        raise InputError(f"`rows` cannot be read as a table: {reason(error)}.") from None
     if not isinstance(rows, pyarrow.Table):
         raise InputError(f"`rows` must be a table, a frame, a dict of arrays or a list, got {type(rows).__name__}.")
     texts = pyarrow.null(), pyarrow.large_string(), pyarrow.string_view()
@@ -131,25 +127,18 @@ def _table(rows: Any) -> pyarrow.Table:
     return rows.cast(pyarrow.schema(types))
 
 
-def _column(name: str, values: Any) -> Any:
-    """Return a column of a frame or a dict as an Arrow array."""
+def _column(values: Any) -> Any:
+    """Return a column of a frame or a dict as an Arrow array, with nested arrays as lists."""
     import pyarrow
 
-    if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
-        raise InputTypeError(f"column `{one_line(name)}` must be an array or a list, got {one_line(repr(values), 60)}.")
-    try:
-        if getattr(values, "ndim", 0) == 1 and values.dtype != object:
-            return pyarrow.array(values, from_pandas=True)
-        # NaN is a missing cell, but not within a list
-        return pyarrow.array([None if isinstance(each, float) and each != each else _plain(each) for each in values])
-    except (pyarrow.ArrowException, TypeError, ValueError) as error:
-        raise InputError(f"column `{one_line(name)}` holds values of different kinds: {reason(error)}.") from None
+    def plain(cell: Any) -> Any:
+        cell = cell.tolist() if isinstance(cell, np.ndarray) else cell
+        return [plain(part) for part in cell] if isinstance(cell, list) else cell
 
-
-def _plain(values: Any) -> Any:
-    """Return a cell with nested arrays as nested lists."""
-    values = values.tolist() if isinstance(values, np.ndarray) else values
-    return [_plain(each) for each in values] if isinstance(values, list) else values
+    if getattr(values, "ndim", 0) == 1 and values.dtype != object:
+        return pyarrow.array(values, from_pandas=True)
+    # NaN is a missing cell, but not within a list
+    return pyarrow.array([None if isinstance(cell, float) and cell != cell else plain(cell) for cell in values])
 
 
 def _labels(table: pyarrow.Table, settings: Embed) -> dict[str, str]:
@@ -173,19 +162,16 @@ def _source(table: pyarrow.Table) -> Any:
         return table.to_pandas()
     graphs = []
     for number, row in enumerate(table.to_pylist()):
-        if missing := [key for key, value in row.items() if value is None]:
+        missing = [key for key, value in row.items() if value is None]
+        if missing:
             raise InputError(f"`{missing[0]}` of row {number} is missing; leave out the column or the row.")
-        for key in ("x", "edge_index", "edge_attr", "edge_weight"):
-            if isinstance(row.get(key), str):
-                raise InputError(f"`{key}` of row {number} is the text {one_line(repr(row[key]), 60)}; give numbers.")
         try:
-            values = {key: value if isinstance(value, str) else torch.tensor(value) for key, value in row.items()}
+            texts = {key: value for key, value in row.items() if isinstance(value, str) and key not in _NUMBERS}
+            values = {key: torch.tensor(value) for key, value in row.items() if key not in texts}
             edges = torch.tensor(row["edge_index"] or [[], []], dtype=torch.double)
-            if bool((edges != edges.round()).any()):  # also of NaN
-                raise ValueError("`edge_index` must be whole numbers")
+            if edges.dim() != 2 or len(edges) != 2 or bool((edges != edges.round()).any()):  # also of NaN
+                raise ValueError(f"`edge_index` must be [2, E] whole numbers, as in PyG, got {list(edges.shape)}")
         except (RuntimeError, TypeError, ValueError) as error:  # lists of different lengths, or missing numbers
             raise InputError(f"row {number} is not a graph: {reason(error)}.") from None
-        if edges.dim() != 2 or len(edges) != 2:
-            raise InputError(f"`edge_index` of row {number} must be [2, E], as in PyG, got {list(edges.shape)}.")
-        graphs.append(Data(**{**values, "edge_index": edges.long()}))
+        graphs.append(Data(**{**values, **texts, "edge_index": edges.long()}))
     return graphs

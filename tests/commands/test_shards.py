@@ -126,7 +126,10 @@ def test_embed_partition_of_numbers_and_of_arrow_tables(inputs, tmp_path):
         with pytest.raises(InputError, match="`rows` must be consecutive numbers of the 36 graphs"):
             embed_partition(numbers, encoder, dataset=dataset)
     for edges, message in (
-        ([[0, 1], [1, 2], [2, 0]], r"`edge_index` of row 0 must be \[2, E\], as in PyG, got \[3, 2\]"),
+        (
+            [[0, 1], [1, 2], [2, 0]],
+            r"row 0 is not a graph: `edge_index` must be \[2, E\] whole numbers, as in PyG, got \[3, 2\]",
+        ),
         ([[0, 1], [1]], "row 0 is not a graph: "),
         (None, "`edge_index` of row 0 is missing"),
     ):
@@ -189,13 +192,15 @@ def test_partitions_of_numbers_and_of_data_without_rows(inputs):
 NO_PARTITION = [
     (None, "`rows` must be a table, a frame, a dict of arrays or a list, got NoneType"),
     ("C", "`rows` must be a table, .*, got str"),
-    ({"x": ["abc"], "edge_index": [[[0], [0]]]}, "`x` of row 0 is the text 'abc'; give numbers"),
+    ({"x": ["abc"], "edge_index": [[[0], [0]]]}, "row 0 is not a graph: "),
     ({"x": [[["a"]]], "edge_index": [[[0], [0]]]}, "row 0 is not a graph: "),
-    ({"x": [[[1.0]], "abc"], "edge_index": [[[0], [0]]] * 2}, "column `x` holds values of different kinds: "),
-    ({"x": [[[1.0]]], "edge_index": [[[0], [0]]] * 2}, r"the columns of `rows` must have one length, got \[1, 2\]"),
-    ({"x": [[[1.0]]], "edge_index": [[[0.5], [0]]]}, "row 0 is not a graph: `edge_index` must be whole numbers"),
+    ({"x": [[[1.0]], "abc"], "edge_index": [[[0], [0]]] * 2}, "`rows` cannot be read as a table: "),
+    ({"x": [[[1.0]]], "edge_index": [[[0], [0]]] * 2}, "`rows` cannot be read as a table: "),
+    (
+        {"x": [[[1.0]]], "edge_index": [[[0.5], [0]]]},
+        r"row 0 is not a graph: `edge_index` must be \[2, E\] whole numbers",
+    ),
     (pd.Series(["CC"]), "`rows` must be a table, .*, got Series"),
-    ({"smiles": "CCO"}, "column `smiles` must be an array or a list, got 'CCO'"),
     ({"a": []}, "the table has no columns 'smiles'; Columns: a"),
 ]
 
