@@ -23,6 +23,7 @@ _SHIPPED = _PACKAGE / "configs" if (_PACKAGE / "configs").is_dir() else _PACKAGE
 
 MAX_BYTES = 4 * 2**20
 """Size limit of a settings file. The largest valid file is a `result.json`, which also contains scores."""
+_MAX_DEPTH = 50
 _NUMBERS = {"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"}
 
 
@@ -53,7 +54,7 @@ def _load(text: str) -> Any:
     """Parse a YAML text and return its value.
 
     Raises:
-        yaml.YAMLError: the text is invalid, or is nested too deeply.
+        yaml.YAMLError: the text is invalid, is nested too deeply, or expands to far more than its size by aliases.
     """
     try:
         return yaml.load(text, _Loader)
@@ -63,10 +64,23 @@ def _load(text: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML loader without code execution; it reads 1e-3 as a number and refuses a key that is given twice.
+    """YAML loader without code execution; it reads 1e-3 as a number and rejects alias bombs and keys given twice.
 
     Numbers are those of JSON: not `010`, which is 8 in YAML 1.1, nor `1:30`, which is 90.
     """
+
+    def get_single_node(self) -> yaml.Node | None:
+        """Return the node tree of the text; raise YAMLError if its aliases expand to more nodes than characters."""
+        tree: yaml.Node | None = super().get_single_node()
+        count, stack, limit = 0, [(tree, 0)], 1000 + self.get_mark().index
+        while stack:
+            node, depth = stack.pop()
+            count += 1
+            if count > limit or depth > _MAX_DEPTH:
+                raise yaml.YAMLError("it is nested too deeply, or its aliases unfold to too much")
+            for part in node.value if isinstance(node, yaml.CollectionNode) else []:
+                stack += [(inner, depth + 1) for inner in (part if isinstance(part, tuple) else (part,))]
+        return tree
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Return the mapping of `node` with all keys as strings: `null` and `1` become `"None"` and `"1"`."""
