@@ -54,15 +54,15 @@ def _versions() -> list[str]:
 
     from graphcl.report.summary import environment
 
-    found = environment(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    lines = [f"{name}: {version}" for name, version in found["versions"].items() if name != "graphcl"]
+    about = environment(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    lines = [f"{name}: {version}" for name, version in about["versions"].items() if name != "graphcl"]
     for part in ("graphs._native", "models._gin", "evaluate.graphs._svm"):
         try:
             importlib.import_module(f"graphcl.{part}")
             lines.append(f"compiled {part}: yes")
         except ImportError as error:
             lines.append(f"compiled {part}: no ({error})")
-    hardware = {name: value for name, value in found["hardware"].items() if name != "machine"}
+    hardware = {name: value for name, value in about["hardware"].items() if name != "machine"}
     return [*lines, f"platform: {platform.platform()}", *(f"{name}: {value}" for name, value in hardware.items())]
 
 

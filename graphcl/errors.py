@@ -83,7 +83,7 @@ def printable(text: str) -> str:
     """Return `text` with control characters and lone surrogates escaped, e.g. as `\\x1b`."""
     if text.isprintable():
         return text
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def load_module(name: str) -> ModuleType:

@@ -166,11 +166,11 @@ class Registry(Mapping[str, Callable[..., Any]]):
 
         It is a function or class, or a module whose decorators register names when it is loaded.
         """
-        package, known = _package(point), set(self._targets)
+        package, before = _package(point), set(self._targets)
         try:
             target = point.load()
             # skip what a decorator registered while the module was loaded: a second registration would fail
-            registered = self._targets.keys() - known
+            registered = self._targets.keys() - before
             if isinstance(target, ModuleType):
                 if not registered and not self.registered(target.__name__):  # it may be imported already
                     raise InputTypeError(f"{point.value} registers no {self.kind}.")
@@ -181,7 +181,7 @@ class Registry(Mapping[str, Callable[..., Any]]):
         except (Exception, SystemExit) as error:
             line = f"{self.kind} `{point.name}` of the installed package {package} is skipped: {reason(error)}"
             warn(line, PluginWarning)
-        self._owners.update(dict.fromkeys(self._targets.keys() - known, package))
+        self._owners.update(dict.fromkeys(self._targets.keys() - before, package))
 
 
 def entry_points(group: str) -> list[metadata.EntryPoint]:

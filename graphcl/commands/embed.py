@@ -200,9 +200,9 @@ def open_inputs(settings: Embed, source: object = None, device: str | None = Non
     place = pick_device(device or settings.device)
     torch.set_num_threads(settings.threads)
     encoder, description = read_encoder(settings.encoder, settings.seed, role=settings.role)
-    given: dict[str, Any] = settings.model_dump(include=TABLE)
+    table: dict[str, Any] = settings.model_dump(include=TABLE)
     source = settings.dataset if source is None else source
-    dataset = load_for(description, source, settings.data_root, settings.mirror, **given)
+    dataset = load_for(description, source, settings.data_root, settings.mirror, **table)
     model = model_for(encoder.to(place), dataset)
     return Opened(model, dataset, description.out_channels, settings.batch_size, place)
 

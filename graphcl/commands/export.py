@@ -89,7 +89,7 @@ def export(settings: Export) -> str:
         write_whole(new_file(out), lambda file: _write(program, file, list(inputs), settings.format, rows, about))
     shapes = {"x": f"N, {description.in_channels}", "edge_index": "2, E", "batch": "N"}
     shapes |= {"edge_attr": f"E, {description.edge_dim}", "edge_weight": "E"}
-    kinds = [f"{name} [{shapes[name]}] {str(each.dtype).removeprefix('torch.')}" for name, each in inputs.items()]
+    kinds = [f"{name} [{shapes[name]}] {str(tensor.dtype).removeprefix('torch.')}" for name, tensor in inputs.items()]
     return (
         f"inputs {', '.join(kinds)}; output h [{'N' if nodes else 'graphs'}, {description.out_channels}]; "
         f"x: {description.columns()}; in {out}"

@@ -20,13 +20,13 @@ class Show(Settings):
 COMMAND = Command("graphcl show FOLDER", Show, positional="run")
 
 
-def show(given: Show) -> str:
+def show(settings: Show) -> str:
     """Redraw the report of a run, and return the path of the page."""
     from graphcl.report.run_report import write_report  # imported here, as it loads matplotlib
 
-    if not Path(given.run).exists():
-        raise InputError(f"folder {given.run!r} not found; pass a run folder.")
-    return str(write_report(given.run))
+    if not Path(settings.run).exists():
+        raise InputError(f"folder {settings.run!r} not found; pass a run folder.")
+    return str(write_report(settings.run))
 
 
 main = COMMAND.main(show)

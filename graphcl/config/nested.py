@@ -23,7 +23,7 @@ def set_value(values: dict[str, Any], path: Sequence[str], value: Any, defaults:
         values[key] = {"name": inner} if isinstance(inner, str) else dict(inner) if isinstance(inner, dict) else {}
         values = values[key]
     if [*path] == ["imports"]:
-        before, more = ([each] if isinstance(each, str) else each for each in (values.get("imports", []), value))
+        before, more = ([files] if isinstance(files, str) else files for files in (values.get("imports", []), value))
         value = list(dict.fromkeys([*before, *more])) if isinstance(before, list) and isinstance(more, list) else value
     values[path[-1]] = value
 
@@ -75,13 +75,16 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], ignored: Collect
 
     Top-level settings in `ignored` are not compared, nor is a `target_encoder` that is the encoder of queries.
     """
-    same = all(each.get("target_encoder") == each.get("encoder") for each in (old, new))
-    ignored = {*ignored, "target_encoder"} if same else ignored
-    before, after = (dict(flat_values({k: v for k, v in each.items() if k not in ignored})) for each in (old, new))
-    return [
-        f"`{key}` was {before[key]!r} and is {after[key]!r}"
-        if key in before and key in after
-        else f"`{key}` {'is new' if key in after else 'was removed'}"
-        for key in dict.fromkeys([*before, *after])
-        if key not in before or key not in after or before[key] != after[key]
-    ]
+    if all(settings.get("target_encoder") == settings.get("encoder") for settings in (old, new)):
+        ignored = {*ignored, "target_encoder"}
+    before, after = (
+        {path: value for path, value in flat_values(settings) if path.split(".")[0] not in ignored}
+        for settings in (old, new)
+    )
+    phrases = []
+    for path in dict.fromkeys([*before, *after]):
+        if path not in before or path not in after:
+            phrases.append(f"`{path}` {'is new' if path in after else 'was removed'}")
+        elif before[path] != after[path]:
+            phrases.append(f"`{path}` was {before[path]!r} and is {after[path]!r}")
+    return phrases

@@ -140,10 +140,10 @@ def override(values: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str
 
     Shorter names are set first, so that `loss` does not reset `loss.mu`.
     """
-    found, defaults = copy.deepcopy(dict(values)), Config().model_dump()
+    result, defaults = copy.deepcopy(dict(values)), Config().model_dump()
     for key, value in sorted(settings.items(), key=lambda item: item[0].count(".")):
-        set_value(found, key.split("."), value, defaults)
-    return found
+        set_value(result, key.split("."), value, defaults)
+    return result
 
 
 def shipped_configs() -> dict[str, Path]:

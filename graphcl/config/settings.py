@@ -33,13 +33,13 @@ from graphcl.training.settings import IN_TIME, TrainingSettings
 
 def _without_ranges(value: Any) -> Any:
     """Return `value` as a list, with strings such as `3` and `0-4` replaced by the integers in that range."""
-    found: list[Any] = []
-    for each in value if isinstance(value, list) else [value]:
-        for part in each.split(",") if isinstance(each, str) else [each]:
-            ends = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part) if isinstance(part, str) else None
-            numbers = range(int(ends[1]), int(ends[2] or ends[1]) + 1) if ends else ()
-            found += numbers if 0 < len(numbers) <= 10_000 else [part]
-    return found
+    numbers: list[Any] = []
+    items = value if isinstance(value, list) else [value]
+    for part in [part for item in items for part in (item.split(",") if isinstance(item, str) else [item])]:
+        ends = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part) if isinstance(part, str) else None
+        span = range(int(ends[1]), int(ends[2] or ends[1]) + 1) if ends else range(0)
+        numbers += span if 0 < len(span) <= 10_000 else [part]
+    return numbers
 
 
 def _different(values: list[Any]) -> bool:

@@ -45,8 +45,8 @@ class GlobalBatchNorm(nn.BatchNorm1d):
         if x.dim() != 2:
             raise InputError(f"BatchNorm over several ranks takes rows [N, {self.num_features}], got {list(x.shape)}.")
         rows = x if x.dtype == torch.float64 else x.float()
-        own = rows.mean(dim=0)
-        local = torch.cat([rows.new_full((1,), rows.size(0)), own, (rows - own).square().sum(dim=0)])
+        center = rows.mean(dim=0)
+        local = torch.cat([rows.new_full((1,), rows.size(0)), center, (rows - center).square().sum(dim=0)])
         count, means, scatters = ranks.gather(local[None]).split([1, self.num_features, self.num_features], dim=1)
         total = count.sum()
         mean = (count * means).sum(dim=0) / total
@@ -74,10 +74,10 @@ def synchronise(module: AnyModule) -> AnyModule:
         >>> type(synchronise(GIN(7, hidden_channels=32)).norms[0]).__name__
         'GlobalBatchNorm'
     """
-    for each in module.modules():
-        if type(each) is nn.BatchNorm1d:
+    for layer in module.modules():
+        if type(layer) is nn.BatchNorm1d:
             # Change only the class, so that hooks and optimisers that refer to the layer stay valid.
-            each.__class__ = GlobalBatchNorm
+            layer.__class__ = GlobalBatchNorm
     return module
 
 
@@ -87,9 +87,9 @@ def average_statistics(module: nn.Module) -> None:
 
     Call this function on all ranks at the end of an epoch, before the model is scored or saved.
     """
-    norms = [each for each in module.modules() if isinstance(each, _BatchNorm)]
-    statistics = [each for norm in norms for each in (norm.running_mean, norm.running_var) if each is not None]
+    norms = [layer for layer in module.modules() if isinstance(layer, _BatchNorm)]
+    statistics = [values for norm in norms for values in (norm.running_mean, norm.running_var) if values is not None]
     if ranks.size() > 1 and statistics:
         mean = ranks.sum_over_ranks(torch.cat(statistics)) / ranks.size()
-        for into, each in zip(statistics, mean.split([each.numel() for each in statistics]), strict=True):
-            into.copy_(each)
+        for values, average in zip(statistics, mean.split([values.numel() for values in statistics]), strict=True):
+            values.copy_(average)

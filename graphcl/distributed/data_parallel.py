@@ -27,8 +27,8 @@ def data_parallel(module: nn.Module, device: torch.device) -> nn.Module:
     if (joined := ranks.current()) is None:
         return module
     # Do not synchronise buffers: statistics of BatchNorm are averaged after each epoch, queues and banks are equal.
-    known = inspect.signature(DistributedDataParallel).parameters
-    sync = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+    parameters = inspect.signature(DistributedDataParallel).parameters
+    sync = "forward_sync_buffers" if "forward_sync_buffers" in parameters else "broadcast_buffers"
     buffers: dict[str, Any] = {sync: False}
     devices = [device] if device.type == "cuda" else None
     parallel = DistributedDataParallel(module, device_ids=devices, process_group=joined.group, **buffers)

@@ -51,16 +51,16 @@ class Collectives:
         rows, width = self._rows[form], math.prod(x.shape[1:]) * x.element_size()
         message = torch.empty(_HEADER + rows * width, dtype=torch.uint8, device=x.device)
         message[:8].view(torch.int64).fill_(n)
-        own = x[:rows].contiguous().view(-1).view(torch.uint8)
-        message[_HEADER : _HEADER + own.numel()] = own
-        found = message.new_empty(self.size, message.numel())
-        _all_gather(found.view(-1), message, group=self.group)
+        content = x[:rows].contiguous().view(-1).view(torch.uint8)
+        message[_HEADER : _HEADER + content.numel()] = content
+        messages = message.new_empty(self.size, message.numel())
+        _all_gather(messages.view(-1), message, group=self.group)
         if x.device.type == "cpu" or n != rows:
-            self.check_sizes(found[:, :8].contiguous().view(torch.int64).flatten().tolist())
+            self.check_sizes(messages[:, :8].contiguous().view(torch.int64).flatten().tolist())
             if n > rows:
                 self._rows[form] = n
                 return self.exchange(x)
-        return found[:, _HEADER : _HEADER + n * width].view(x.dtype).view(self.size, *x.shape)
+        return messages[:, _HEADER : _HEADER + n * width].view(x.dtype).view(self.size, *x.shape)
 
     def check_sizes(self, sizes: Sequence[float]) -> None:
         """Raise InputError if the numbers of rows `sizes`, one per rank, differ."""
@@ -74,9 +74,9 @@ class Collectives:
         """Return on each rank r the sum of `x[r]` over all ranks. `x [R, n, ...]` gives `[n, ...]`."""
         x = x.contiguous()
         if x.is_cuda and "cuda:nccl" in dist.get_backend_config(self.group):
-            own = torch.empty_like(x[0])
-            _reduce_scatter(own, x.view(-1, *x.shape[2:]), group=self.group)
-            return own
+            total = torch.empty_like(x[0])
+            _reduce_scatter(total, x.view(-1, *x.shape[2:]), group=self.group)
+            return total
         # gloo has no reduce-scatter; all-to-all sends half as much as an all-reduce.
         parts = torch.empty_like(x)
         dist.all_to_all_single(parts, x, group=self.group)
@@ -96,12 +96,12 @@ class Collectives:
         length = -(-x.numel() // self.size)
         parts = x.new_zeros(self.size, length)
         parts.view(-1)[: x.numel()] = x
-        found = torch.empty_like(parts)
-        dist.all_to_all_single(found, parts, group=self.group)
-        own = found[0].clone()
-        for part in found[1:]:
-            own += part
-        _all_gather(parts.view(-1), own, group=self.group)
+        slices = torch.empty_like(parts)
+        dist.all_to_all_single(slices, parts, group=self.group)
+        total = slices[0].clone()
+        for part in slices[1:]:
+            total += part
+        _all_gather(parts.view(-1), total, group=self.group)
         return parts.view(-1)[: x.numel()]
 
     def _agree(self, x: Tensor) -> None:
@@ -215,8 +215,8 @@ def part_of_mean(mean: Tensor, count: Tensor | int) -> Tensor:
     """
     if _current is None:
         return mean
-    own = count.to(mean) if isinstance(count, Tensor) else mean.new_full((), count)
-    return mean * (_current.size * own / _current.reduced(own).clamp(min=1))
+    count = count.to(mean) if isinstance(count, Tensor) else mean.new_full((), count)
+    return mean * (_current.size * count / _current.reduced(count).clamp(min=1))
 
 
 def broadcast(x: Tensor) -> Tensor:
@@ -251,8 +251,8 @@ def any_rank(*flags: bool) -> list[bool]:
     if _current is None:
         return list(flags)
     device = "cpu" if "gloo" in dist.get_backend_config(_current.group) else "cuda"
-    found = _current.reduced(torch.tensor(flags, dtype=torch.uint8, device=device), largest=True)
-    return [bool(each) for each in found.tolist()]
+    largest = _current.reduced(torch.tensor(flags, dtype=torch.uint8, device=device), largest=True)
+    return [bool(flag) for flag in largest.tolist()]
 
 
 class _Gather(torch.autograd.Function):

@@ -139,8 +139,9 @@ def digest(value: object) -> str:
 
 def refuse_links(folder: Path, *names: str) -> None:
     """Raise InputError if one of these names in `folder` is a link; writing through it could change any file."""
-    if found := [name for name in names if (folder / name).is_symlink()]:
-        raise InputError(f"{folder / found[0]} is a link, and nothing is written through it; remove it.")
+    for name in names:
+        if (folder / name).is_symlink():
+            raise InputError(f"{folder / name} is a link, and nothing is written through it; remove it.")
 
 
 def new_file(path: str | os.PathLike[str], force: bool | None = None, source: str = "") -> Path:

@@ -86,8 +86,8 @@ class LocalExecutor(Executor):
 
         modules = registering_modules()
         context = get_context("loky_init_main" if "__main__" in modules else "loky")
-        given = (self._devices[number % len(self._devices)], os.getpid(), modules - {"__main__"})
-        return ProcessPoolExecutor(1, context=context, initializer=_start_worker, initargs=given)
+        arguments = (self._devices[number % len(self._devices)], os.getpid(), modules - {"__main__"})
+        return ProcessPoolExecutor(1, context=context, initializer=_start_worker, initargs=arguments)
 
 
 def make_executor(name: str, workers: int) -> Executor:

@@ -151,7 +151,7 @@ def lasting_streams() -> Iterator[list[OSError]]:
         yield errors
         return
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (_Lasting(each, errors) for each in before)
+    sys.stdout, sys.stderr = (_Lasting(stream, errors) for stream in before)
     try:
         yield errors
         sys.stdout.flush()
