@@ -14,7 +14,7 @@ numbers is the sum of the products of their pieces. GPUs without tensor cores fo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -77,7 +77,7 @@ class Launch:
         self.outs = wide if way == BACKWARD else 1
         depth = min(self.out, options["DEPTH"])
         self.options = options | {"DEPTH": depth, "PIECES": max(1, pieces), "WIDTH": width, "STRIDE": wide * self.out}
-        self.sets = [_pieces(each, pieces, wide * self.out) for each in sets]
+        self.sets = [_pieces(rows, pieces, wide * self.out) for rows in sets]
 
     def grid(self, rows: Tensor) -> tuple[int, int, int]:
         """Return the numbers of blocks of rows, of blocks of coordinates and of programs that share the columns."""
@@ -86,8 +86,8 @@ class Launch:
         # Take the smallest number for which the last wave of programs is nearly as full as possible. Each program of
         # those that share columns has results of its own, so limit their number.
         waves = [shares * programs / at_once for shares in range(1, max(1, 4 * at_once // programs) + 1)]
-        full = [each / math.ceil(each) for each in waves]
-        return count, self.outs, 1 + next(k for k, each in enumerate(full) if each >= 0.95 * max(full))
+        full = [wave / math.ceil(wave) for wave in waves]
+        return count, self.outs, 1 + next(k for k, ratio in enumerate(full) if ratio >= 0.95 * max(full))
 
     def arguments(
         self, rows: int, columns: int, mask: Mask | None, two: Sequence[int]
@@ -98,27 +98,27 @@ class Launch:
         """
         comparison, exponents = self.sums.comparison, [self.sums.exponents[k] for k in two]
         ids = comparison.ids or self.sets  # read only with the mask `ids`
-        tensors = [self.sets[rows], self.sets[columns], *(ids[each == 2].contiguous() for each in (rows, columns))]
-        sizes = [comparison.sets[each].size(0) for each in (rows, columns)]
-        scalars = _padded([(each.center, *(LOG2_E * value for value in each.total)) for each in exponents], 6)
-        terms = max(1, *(len(each.total) for each in exponents))
-        constants = {"K": len(two), "TERMS": terms, "LEAVE_OUT": LEAVE_OUT[mask]}
-        return tensors, [*sizes, *scalars], constants | self.options
+        pair = rows, columns
+        tensors = [*(self.sets[number] for number in pair), *(ids[number == 2].contiguous() for number in pair)]
+        polynomials = [(exponent.center, *(LOG2_E * value for value in exponent.total)) for exponent in exponents]
+        constants = {"K": len(two), "TERMS": max(2, *map(len, polynomials)) - 1, "LEAVE_OUT": LEAVE_OUT[mask]}
+        sizes = [comparison.sets[number].size(0) for number in pair]
+        return tensors, [*sizes, *_padded(polynomials, 6)], constants | self.options
 
 
 def forward(sums: Sums) -> tuple[list[Tensor], list[Tensor]]:
-    """Return logsumexps and mean similarities, see `Tiles`."""
-    launch = Launch(sums, FORWARD)
+    """Return logsumexps and mean similarities, see `graphcl.losses.engine.tiled.forward`."""
+    launch, numbers = Launch(sums, FORWARD), range(len(sums.exponents))
     totals, expected = [], []
     for anchors, key_sets in enumerate(sums.comparison.key_sets):
         x = sums.comparison.sets[anchors]
         grid = launch.grid(x)
         # One logsumexp and one mean for each set of keys, and each of the programs that share its columns.
-        logs, means = x.new_zeros(2, len(key_sets), grid[2], len(sums.exponents), x.size(0))
+        logs, means = x.new_zeros(2, len(key_sets), grid[2], len(numbers), x.size(0))
         for number, (keys, mask) in enumerate(key_sets):
-            for two in _twos(range(len(sums.exponents))):
-                into = [each[number, :, two[0] :] for each in (logs, means)]
-                tensors, scalars, constants = launch.arguments(anchors, keys, mask, two)
+            for k in numbers[::2]:  # a kernel takes two exponents
+                tensors, scalars, constants = launch.arguments(anchors, keys, mask, numbers[k : k + 2])
+                into = logs[number, :, k:], means[number, :, k:]
                 with torch.cuda.device_of(x):
                     _forward[grid](*tensors, *into, logs.stride(1), *scalars, EXPECTED=sums.expected, **constants)
         logs, means = logs.flatten(0, 1) / LOG2_E, means.flatten(0, 1)
@@ -128,13 +128,17 @@ def forward(sums: Sums) -> tuple[list[Tensor], list[Tensor]]:
     return totals, expected
 
 
-def backward(sums: Sums, totals: list[Tensor], upstream: list[Tensor], wanted: list[bool]) -> list[Tensor | None]:
-    """Return the gradients of the sets, see `Tiles`."""
+def backward(
+    sums: Sums, totals: list[Tensor], upstream: Sequence[Tensor], wanted: Sequence[bool]
+) -> list[Tensor | None]:
+    """Return the gradients of the sets, see `graphcl.losses.engine.tiled.backward`."""
     launch = Launch(sums, BACKWARD)
-    sets = sums.comparison.sets
+    sets, key_sets = sums.comparison.sets, sums.comparison.key_sets
     # One gradient for each of the programs that share the columns.
     new = [x.new_zeros(launch.grid(x)[2], *x.shape) if want else None for x, want in zip(sets, wanted, strict=True)]
-    for two in _twos([k for k, slope in enumerate(sums.slopes) if any(slope)]):
+    numbers = [k for k, slope in enumerate(sums.slopes) if any(slope)]
+    for first in range(0, len(numbers), 2):
+        two = numbers[first : first + 2]
         slopes = [sums.slopes[k] for k in two]
         anchored = [
             (torch.stack([LOG2_E * total[k] for k in two]), torch.stack([gradient[k] for k in two]))
@@ -143,15 +147,18 @@ def backward(sums: Sums, totals: list[Tensor], upstream: list[Tensor], wanted: l
         for number, (x, into) in enumerate(zip(sets, new, strict=True)):
             if into is None:
                 continue
-            for other, mask, as_anchor, as_key in _roles(sums, number):
-                of_rows = anchored[number] if as_anchor else (x, x)
-                of_columns = anchored[other] if as_key else (x, x)
+            as_anchor = set(key_sets[number]) if number < len(key_sets) else set()
+            as_key = {(anchors, mask) for anchors, of in enumerate(key_sets) for keys, mask in of if keys == number}
+            # Sort, so that the gradient is summed in a fixed order and is deterministic.
+            for other, mask in sorted(as_anchor | as_key, key=str):
                 tensors, scalars, constants = launch.arguments(number, other, mask, two)
-                tensors += [*of_rows, *of_columns, into]
-                constants |= {"SLOPE_TERMS": max(map(len, slopes)), "AS_ANCHOR": as_anchor, "AS_KEY": as_key}
+                roles = {"AS_ANCHOR": (other, mask) in as_anchor, "AS_KEY": (other, mask) in as_key}
+                tensors += anchored[number] if roles["AS_ANCHOR"] else (x, x)
+                tensors += anchored[other] if roles["AS_KEY"] else (x, x)
+                constants |= roles | {"SLOPE_TERMS": max(map(len, slopes)), "OUT": launch.out}
                 with torch.cuda.device_of(x):
-                    _backward[launch.grid(x)](*tensors, *scalars, *_padded(slopes, 4), OUT=launch.out, **constants)
-    return [None if each is None else each.sum(dim=0) for each in new]
+                    _backward[launch.grid(x)](*tensors, into, *scalars, *_padded(slopes, 4), **constants)
+    return [None if gradient is None else gradient.sum(dim=0) for gradient in new]
 
 
 def _device(some: Tensor) -> tuple[int, int]:
@@ -175,28 +182,12 @@ def _pieces(rows: Tensor, count: int, width: int) -> Tensor:
     return pieces
 
 
-def _twos(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Yield `numbers` in groups of two, and a last group of one if their count is odd. A kernel takes two exponents."""
-    for start in range(0, len(numbers), 2):
-        yield numbers[start : start + 2]
-
-
-def _roles(sums: Sums, number: int) -> list[tuple[int, Mask | None, bool, bool]]:
-    """Return for each comparison of set `number`: the other set, the mask, whether `number` has anchors, and keys."""
-    key_sets = sums.comparison.key_sets
-    as_anchor = set(key_sets[number]) if number < len(key_sets) else set()
-    as_key = {(anchors, mask) for anchors, of in enumerate(key_sets) for keys, mask in of if keys == number}
-    # Sort, so that the gradient is summed in a fixed order and is deterministic.
-    both = sorted(as_anchor | as_key, key=str)
-    return [(*each, each in as_anchor, each in as_key) for each in both]
-
-
-def _padded(coefficients: Iterable[Coefficients], length: int) -> list[float]:
+def _padded(coefficients: Sequence[Coefficients], length: int) -> list[float]:
     """Return the coefficients of two polynomials as one list, with zeros appended to each up to `length`.
 
     One polynomial is repeated. Kernels take numbers as arguments; a tensor would need a copy that waits for the device.
     """
-    rows = [[float(value) for value in (*each, *[0.0] * (length - len(each)))] for each in coefficients]
+    rows = [[float(value) for value in (*values, *[0.0] * (length - len(values)))] for values in coefficients]
     return rows[0] + rows[-1]
 
 
