@@ -206,7 +206,7 @@ evaluators = Registry(
     "graphcl.evaluate.graphs",
     group="graphcl.evaluators",
     needs="labels",
-    rows="graphs nodes",
+    rows="",
     forms="dense",
     task="predict",
     usual="",

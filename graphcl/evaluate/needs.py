@@ -3,7 +3,7 @@
 | fact       | meaning                                                                     | default              |
 |------------|-----------------------------------------------------------------------------|----------------------|
 | `needs`    | what rows are scored by, see `NEEDS`; "a or b" takes a where the data has it | `labels`            |
-| `rows`     | kinds of rows: `graphs`, `nodes` or both                                    | `graphs nodes`       |
+| `rows`     | kind of rows that it scores, such as `graphs`                               | any kind             |
 | `forms`    | forms of rows that it scores: `dense`, `sparse` (of SciPy), `kernel`        | `dense`              |
 | `task`     | `predict`, `search` or `copies`; some reference rows belong to one task     | `predict`            |
 | `usual`    | the need, or kind of rows, whose usual evaluator it is                      | none                 |
@@ -36,17 +36,16 @@ def need_of(name: str, rows: str, offered: Collection[str]) -> str | None:
 
     Args:
         name: name of the evaluator.
-        rows: kind of the rows, "graphs" or "nodes".
+        rows: kind of the rows, such as "graphs".
         offered: keys of `NEEDS`.
 
     Example:
-        >>> need_of("svm", "graphs", {"labels", "groups"}), need_of("nmi", "graphs", {"labels"})
+        >>> need_of("svm", "graphs", {"labels", "groups"}), need_of("instance", "nodes", {"copies"})
         ('labels', None)
     """
-    fits = rows in evaluators.fact(name, "rows").split()
-    return (
-        next((each for each in evaluators.fact(name, "needs").split(" or ") if each in offered), None) if fits else None
-    )
+    if evaluators.fact(name, "rows") not in ("", rows):
+        return None
+    return next((need for need in evaluators.fact(name, "needs").split(" or ") if need in offered), None)
 
 
 def usual(of: str) -> str:

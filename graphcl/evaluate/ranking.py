@@ -44,7 +44,7 @@ class QueryScores:
 
     def percent(self) -> dict[str, float]:
         """Return the mean over queries of each figure, in percent."""
-        return {name: 100 * float(each.mean()) for name, each in self.values.items()}
+        return {name: 100 * float(values.mean()) for name, values in self.values.items()}
 
     def intervals(self, seed: int = 0, draws: int = 1000) -> dict[str, tuple[float, float]]:
         """Return the bootstrap interval of each figure's mean, in percent: from 2.5 to 97.5 % of `draws`.
@@ -112,8 +112,8 @@ def rank_queries(
 
     Example:
         >>> h = torch.tensor([[1.0, 0.0], [1.0, 0.1], [1.0, 0.1], [0.0, 1.0]])
-        >>> found = rank_queries(h, torch.tensor([0, 0, -1, -1]))
-        >>> found.queries, found.values["mrr"]  # graphs 1 and 2 tie for graph 0, and graph 2 is the nearest of graph 1
+        >>> ranked = rank_queries(h, torch.tensor([0, 0, -1, -1]))
+        >>> ranked.queries, ranked.values["mrr"]  # graphs 1 and 2 tie for graph 0, and graph 2 is nearest of 1
         (tensor([0, 1]), tensor([0.7500, 0.5000], dtype=torch.float64))
 
     References: McSherry and Najork, "Computing Information Retrieval Performance Measures Efficiently in the Presence
@@ -209,8 +209,8 @@ def rank_pairs(
 
     Example:
         >>> scores = torch.tensor([[0.1, 0.9, 0.3], [0.5, 0.2, 0.1]])
-        >>> found = rank_pairs(lambda one, two: scores[one][:, two], torch.tensor([[0, 0, 1], [1, 2, 1]]), [0, 1, 2])
-        >>> found.values["map"]
+        >>> ranked = rank_pairs(lambda one, two: scores[one][:, two], torch.tensor([[0, 0, 1], [1, 2, 1]]), [0, 1, 2])
+        >>> ranked.values["map"]
         tensor([1.0000, 0.5000], dtype=torch.float64)
     """
     pairs, pool = whole_numbers("relevant", relevant), whole_numbers("candidates", candidates)
@@ -351,16 +351,16 @@ def _above_and_tied(scores: Tensor, query: Tensor, value: Tensor, place: Tensor)
 
 def group_numbers(group: Tensor | np.ndarray, n: int | None) -> Tensor:
     """Return groups numbered from 0, and -1 for none, as int64 on the CPU; raise InputError if `group` is invalid."""
-    found = as_array("group", group, "iuU", "strings, or whole numbers, -1 for none")
-    if found.dtype.kind == "U":
-        blank = np.char.strip(found) == ""
-        found = np.where(blank, -1, np.unique(found, return_inverse=True)[1].reshape(found.shape))
-    if found.ndim != 1 or len(found) != (len(found) if n is None else n):
+    names = as_array("group", group, "iuU", "strings, or whole numbers, -1 for none")
+    if names.dtype.kind == "U":
+        blank = np.char.strip(names) == ""
+        names = np.where(blank, -1, np.unique(names, return_inverse=True)[1].reshape(names.shape))
+    if names.ndim != 1 or len(names) != (len(names) if n is None else n):
         rows = "graph" if n is None else f"of the {n} rows of `h`"
-        raise InputError(f"`group` must hold one number for each {rows}, got shape {list(found.shape)}.")
-    for wrong in found[(found < -1) | (found >= 2**63)][:1]:  # 2^64 - 1 would become -1
+        raise InputError(f"`group` must hold one number for each {rows}, got shape {list(names.shape)}.")
+    for wrong in names[(names < -1) | (names >= 2**63)][:1]:  # 2^64 - 1 would become -1
         raise InputError(f"`group` must be -1 for no group, or in [0, 2^63), got {wrong}.")
-    values, number = np.unique(found.astype(np.int64), return_inverse=True)
+    values, number = np.unique(names.astype(np.int64), return_inverse=True)
     return torch.from_numpy(number.reshape(-1) - int(values.size > 0 and values[0] == -1))
 
 

@@ -215,7 +215,7 @@ def protocol_line(result: Mapping[str, Any], split_chooses: str = "C") -> str:
         if protocol := evaluators.fact(name, "protocol"):
             special[protocol] = None
         elif name not in evaluators or takes(name, "folds"):
-            by_labels = need_of(name, evaluators.fact(name, "rows").split()[0], has) == "labels"
+            by_labels = need_of(name, evaluators.fact(name, "rows"), has) == "labels"
             chosen |= dict.fromkeys([evaluators.fact(name, "chooses")] if by_labels else [])
     parts += special
     if chosen:

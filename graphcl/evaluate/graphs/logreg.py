@@ -49,7 +49,7 @@ def logreg(
     """
     data = make_folds(embedding(h), y, seed, folds, inner_folds, workers, on_fold, on_test, cv)
 
-    def hits(part: Part, candidates: Sequence[float]) -> list[np.ndarray]:
+    def fitted(part: Part, candidates: Sequence[float]) -> list[np.ndarray]:
         from sklearn import config_context
         from sklearn.linear_model import LogisticRegression
         from sklearn.preprocessing import StandardScaler
@@ -60,14 +60,14 @@ def logreg(
         # On a constant embedding, Newton's line search would warn.
         solver = "newton-cholesky" if use_newton(data.labels, fit.shape[1]) and fit.any() else "lbfgs"
         model = LogisticRegression(solver=solver, tol=TOLERANCE, max_iter=10000, warm_start=True)
-        found = {}
+        hits = {}
         with config_context(assume_finite=True, skip_parameter_validation=True):
             for c in sorted(candidates):  # ascending, for the warm start
                 model.set_params(C=c).fit(fit, data.labels[train])
-                found[c] = model.predict(test) == data.labels[held]
-        return [found[c] for c in candidates]
+                hits[c] = model.predict(test) == data.labels[held]
+        return [hits[c] for c in candidates]
 
-    return data.scores([float(c) for c in grid], hits)
+    return data.scores([float(c) for c in grid], fitted)
 
 
 def use_newton(labels: np.ndarray, columns: int) -> bool:
@@ -78,5 +78,5 @@ def use_newton(labels: np.ndarray, columns: int) -> bool:
     import sklearn
 
     classes = int(labels.max()) + 1
-    known = tuple(map(int, sklearn.__version__.split(".")[:2])) >= (1, 6)
-    return classes == 2 or (known and classes * columns <= LARGEST_HESSIAN)
+    several = tuple(map(int, sklearn.__version__.split(".")[:2])) >= (1, 6)
+    return classes == 2 or (several and classes * columns <= LARGEST_HESSIAN)

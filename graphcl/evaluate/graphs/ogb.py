@@ -171,7 +171,7 @@ def coder(train: Any) -> Callable[[Any], np.ndarray]:
     """
     ranks = np.linspace(0, 1, BINS + 1)[1:-1]
     edges = [np.unique(np.quantile(np.unique(column), ranks, method="lower")) for column in train.T]
-    return lambda h: np.stack([np.searchsorted(*each) for each in zip(edges, h.T, strict=True)], 1).astype(np.float32)
+    return lambda h: np.stack([np.searchsorted(*pair) for pair in zip(edges, h.T, strict=True)], 1).astype(np.float32)
 
 
 def forests(

@@ -70,8 +70,8 @@ def _agreement(
     classes, labels = class_indices(y, len(rows))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different rows than classes
-        found = KMeans(len(classes), n_init=STARTS, random_state=seed).fit(rows)
+        clusters = KMeans(len(classes), n_init=STARTS, random_state=seed).fit(rows)
     total = float(((rows - rows.mean(0)) ** 2).sum())
-    explained = 100 * (1 - float(found.inertia_) / total) if total > 0 else 0.0
-    value = 100 * float(compare(labels, found.labels_))
+    explained = 100 * (1 - float(clusters.inertia_) / total) if total > 0 else 0.0
+    value = 100 * float(compare(labels, clusters.labels_))
     return FoldScores(seed, (value,), (float(len(classes)),), (explained,), 1, 1, metric)

@@ -61,7 +61,7 @@ def random_splits(
     """
     from threadpoolctl import threadpool_limits
 
-    candidates, h = [float(c) for c in grid], embedding(h)
+    h = embedding(h)
     _, labels = class_indices(y, len(h))
     if len(h) < 20:
         raise InputError(f"`h` must have 20 rows or more, got {len(h)}.")
@@ -69,16 +69,15 @@ def random_splits(
     orders = [rng.permutation(len(h)) for _ in range(splits)]
 
     def score(order: np.ndarray) -> tuple[float, float, float]:
-        parts: Parts = (order[:tenth], order[tenth : 2 * tenth], order[2 * tenth :])
-        return linear_probe(rows, labels, parts, candidates)
+        return linear_probe(rows, labels, (order[:tenth], order[tenth : 2 * tenth], order[2 * tenth :]), grid)
 
-    found = []
+    scores = []
     with threadpool_limits(1, "blas"), ThreadPoolExecutor(worker_count(workers)) as pool:
-        for each in pool.map(score, orders):
-            found.append(each)
+        for of_split in pool.map(score, orders):
+            scores.append(of_split)
             if on_fold is not None:
-                on_fold(len(found), splits)
-    accuracy, chosen, inner = zip(*found, strict=True)
+                on_fold(len(scores), splits)
+    accuracy, chosen, inner = zip(*scores, strict=True)
     return FoldScores(seed, accuracy, chosen, inner, splits, 1, test_ratio=8.0)
 
 
@@ -111,8 +110,7 @@ def public_split(
     h = embedding(h)
     _, labels = class_indices(y, len(h))
     parts = split_parts(split, len(h))
-    indices = parts["train"], parts["valid"], parts["test"]
-    accuracy, chosen, inner = linear_probe(unit_rows(h), labels, indices, [float(c) for c in grid])
+    accuracy, chosen, inner = linear_probe(unit_rows(h), labels, (parts["train"], parts["valid"], parts["test"]), grid)
     return FoldScores(seed, (accuracy,), (chosen,), (inner,), 1, 1)
 
 
@@ -129,16 +127,18 @@ def linear_probe(h: np.ndarray, labels: np.ndarray, parts: Parts, grid: Sequence
     from sklearn.linear_model import LogisticRegression
 
     train, valid, test = parts
+    candidates = sorted(map(float, grid))
     if len(np.unique(labels[train])) < 2:  # a random part of a small set may hold one class only
         only = labels[train[0]]
-        return 100 * float(np.mean(labels[test] == only)), grid[0], 100 * float(np.mean(labels[valid] == only))
+        return 100 * float(np.mean(labels[test] == only)), float(grid[0]), 100 * float(np.mean(labels[valid] == only))
     if h.shape[1] > len(train):
         h = h @ np.linalg.qr(h[train].T)[0]
     model = LogisticRegression(tol=TOLERANCE, max_iter=10000, warm_start=True)
-    found = []
+    accuracies = []
     with config_context(assume_finite=True, skip_parameter_validation=True):
-        for c in sorted(grid):  # ascending, for the warm start
+        for c in candidates:  # ascending, for the warm start
             model.set_params(C=c).fit(h[train], labels[train])
-            found.append([np.mean(model.predict(h[rows]) == labels[rows]) for rows in (valid, test)])
-    best = int(np.argmax([inner for inner, _ in found]))
-    return 100 * float(found[best][1]), sorted(grid)[best], 100 * float(found[best][0])
+            accuracies.append([np.mean(model.predict(h[rows]) == labels[rows]) for rows in (valid, test)])
+    best = int(np.argmax([inner for inner, _ in accuracies]))
+    inner, accuracy = accuracies[best]
+    return 100 * float(accuracy), candidates[best], 100 * float(inner)
