@@ -22,9 +22,8 @@ from torch_geometric.nn import GCNConv
 
 from graphcl import GRACE, ResidentLoader, load_dataset, train
 from graphcl.augment import drop_and_mask
-from graphcl.extensions.nodes.models import node_gcn
+from graphcl.extensions.nodes.models import NodeModel, node_gcn
 from graphcl.losses import Loss
-from graphcl.models.nodes import NodeModel
 
 EDGES, FEATURES, TEMPERATURE, LEARNING_RATE = 0.3, 0.3, 0.2, 0.01
 """Settings of PyGCL's example."""

@@ -222,7 +222,7 @@ datasets = Registry("data set", "graphcl.datasets.names", group="graphcl.dataset
 """Functions of other packages that take the folder for downloads and return a source for `load_dataset`."""
 sources = Registry("source", "graphcl.datasets.sources", group="graphcl.sources", takes="")
 """Kinds of sources of `load_dataset`; the fact `takes` is for messages, see `graphcl.datasets.sources.Source`."""
-tasks = Registry("task", "graphcl.tasks.nodes", "graphcl.tasks.pairs", "graphcl.tasks.task", group="graphcl.tasks")
+tasks = Registry("task", "graphcl.tasks.pairs", "graphcl.tasks.task", group="graphcl.tasks")
 """Kinds of what a run trains on and scores, see `graphcl.tasks.task.Task`."""
 
 REGISTRIES = (losses, augmentations, encoders, methods, evaluators, references, datasets, sources)

@@ -56,9 +56,10 @@ def export(settings: Export) -> str:
     """
     import torch
 
-    from graphcl.experiment.encoder_input import contrasts_nodes
-    from graphcl.models.nodes import NodeRows
+    from graphcl.experiment.encoder_input import rows_of
+    from graphcl.models.interface import accepts
     from graphcl.models.saved import installed_encoders, load_encoder
+    from graphcl.tasks.task import kind_of
 
     if settings.format == "onnx":
         for package in ("onnxscript", "onnx"):  # torch writes ONNX files with onnxscript
@@ -71,14 +72,12 @@ def export(settings: Export) -> str:
     form = encoders.fact(description.encoder.name, "form")
     if form != "dense":
         raise InputError(f"encoder {description.encoder.name} cannot be exported, as its rows are {form}; use embed.")
-    inputs = example_inputs(encoder, description)
-    if nodes := contrasts_nodes(description.settings):
-        encoder = NodeRows(encoder)
-        del inputs["batch"]
+    rows = rows_of(description.settings)
+    encoder = kind_of(rows).embedder(encoder)
+    inputs = {name: value for name, value in example_inputs(encoder, description).items() if accepts(encoder, name)}
     n, e = torch.export.Dim("nodes"), torch.export.Dim("edges")  # the file takes any number of both
     sizes = {"x": {0: n}, "edge_index": {1: e}, "batch": {0: n}, "edge_attr": {0: e}, "edge_weight": {0: e}}
     program = torch.export.export(encoder, (), inputs, dynamic_shapes={name: sizes[name] for name in inputs})
-    rows = "nodes" if nodes else "graphs"
     about = {
         "graphcl": __version__,
         "encoder": description.encoder.name,
@@ -91,7 +90,7 @@ def export(settings: Export) -> str:
     shapes |= {"edge_attr": f"E, {description.edge_dim}", "edge_weight": "E"}
     kinds = [f"{name} [{shapes[name]}] {str(tensor.dtype).removeprefix('torch.')}" for name, tensor in inputs.items()]
     return (
-        f"inputs {', '.join(kinds)}; output h [{'N' if nodes else 'graphs'}, {description.out_channels}]; "
+        f"inputs {', '.join(kinds)}; output h [{'graphs' if rows == 'graphs' else 'N'}, {description.out_channels}]; "
         f"x: {description.columns()}; in {out}"
     )
 

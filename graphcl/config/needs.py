@@ -79,10 +79,9 @@ FACTS: dict[str, Holds] = {
     "dense rows or weights": lambda config, value: _dense(config) or _takes(config, "weight"),
     "dense rows or two_views": lambda config, value: _dense(config) or _plain(config),
     "projector": lambda config, value: config.projector != "none",
-    "nodes": lambda config, value: _of_method(config, "rows") == "nodes",
-    "graphs": lambda config, value: _of_method(config, "rows") != "nodes",
+    "graphs": lambda config, value: _of_method(config, "rows") is None,
     "anchors are graphs": lambda config, value: (
-        "nodes" not in (_of_method(config, "rows"), _of_method(config, "anchors"))
+        _of_method(config, "rows") is None and _of_method(config, "anchors") is None
     ),
     "several layers": lambda config, value: config.encoder.get("num_layers", 2) > 1,
     "two encoded views": lambda config, value: _of_method(config, "pairs") != "no",
@@ -109,22 +108,26 @@ def unfit(config: Config, facts: Mapping[str, bool] | None = None, **words: str)
         **words: values of further placeholders in the messages.
     """
     names = {name: getattr(config, name)["name"] for name in ("method", "encoder", "loss")}
-    names["form"] = encoders.fact(names["encoder"], "form")
+    names |= {"form": encoders.fact(names["encoder"], "form"), "rows": _of_method(config, "rows") or "graphs"}
     words = {**config.model_dump(), **names, "eval": ", ".join(config.eval) or "none", **words}
     for path, field, default, value in _fields(config):
         for need in field.metadata:
             if not isinstance(need, Needs) or value in (need.free or (default,)):
                 continue
-            if facts is not None:
-                holds = facts.get(need.fact, True)
-            else:
-                holds = need.fact not in FACTS or FACTS[need.fact](config, value)
-            if not holds:
+            if not (_holds(need.fact, config, value) if facts is None else facts.get(need.fact, True)):
                 text = need.text.format(**{**words, "fact": need.fact, "value": _shown(value)})
                 yield path, f"`{path}` {text}."
                 break
     if facts is None:
         yield from _against_method(config)
+
+
+def _holds(fact: str, config: Config, value: Any) -> bool:
+    """Return whether a fact holds: one of `FACTS`, or `rows NAME`, that the method contrasts such rows."""
+    kind, _, rows = fact.partition(" ")
+    if kind == "rows":
+        return _of_method(config, "rows") == rows
+    return fact not in FACTS or FACTS[fact](config, value)
 
 
 def _against_method(config: Config) -> Iterator[tuple[str, str]]:

@@ -112,9 +112,6 @@ def _resolved(config: Config) -> dict[str, Any]:
     of_method = _facts(method, methods)
     implied = (item.partition("=") for item in of_method.get("usual", "").split())
     usual |= {key: parse_value(text) for key, _, text in implied}
-    if of_method.get("rows") == "nodes" and "usual" not in of_method:  # until the methods of nodes have this fact
-        usual |= {"epochs": 200, "lr": 0.001, "encoder": "node_gcn", "eval": [usual_evaluator("nodes")]}
-        usual["projector"] = of_method.get("projector", "mlp")
     if config.init is not None and encoder.get("name") == "auto":
         saved = read_saved(config.init)[0].encoder
         encoder = {**(saved.arguments or {}), **encoder, "name": saved.name}

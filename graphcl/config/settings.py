@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, create_model
 from pydantic_core import PydanticCustomError
 
 from graphcl.arguments import (
@@ -27,11 +27,11 @@ from graphcl.arguments import (
 )
 from graphcl.datasets.settings import Features, Names, SplitTable, split_names
 from graphcl.errors import InputError
-from graphcl.registry import import_files
+from graphcl.registry import entry_points, import_files
 from graphcl.training.settings import IN_TIME, TrainingSettings
 
 
-def _without_ranges(value: Any) -> Any:
+def without_ranges(value: Any) -> Any:
     """Return `value` as a list, with strings such as `3` and `0-4` replaced by the integers in that range."""
     numbers: list[Any] = []
     items = value if isinstance(value, list) else [value]
@@ -71,7 +71,7 @@ Evaluators = Annotated[
 Force = Annotated[bool, Field(description="replace the file if it exists")]
 EncoderFile = Annotated[str, Field(description="encoder.pt, its run folder, or molecules, the installed encoder")]
 EncoderSeed = Annotated[Seed | None, Field(description="seed, if the file holds several encoders; default: the first")]
-Seeds = Annotated[list[Seed], BeforeValidator(_without_ranges), must_be("one or more different numbers", _different)]
+Seeds = Annotated[list[Seed], BeforeValidator(without_ranges), must_be("one or more different numbers", _different)]
 
 
 def _as_list(value: Any) -> Any:
@@ -196,7 +196,7 @@ class Contrast(Settings):
     positives: Annotated[
         str,
         Field(title="views|group|FILE"),
-        Needs("graphs", "{value} pairs whole graphs, but method {method} contrasts nodes; use two_views"),
+        Needs("graphs", "{value} pairs whole graphs, but method {method} contrasts {rows}; use two_views"),
         Needs(
             "two encoded views",
             "{value} has no effect with method {method}, which encodes one view only; use two_views",
@@ -244,19 +244,13 @@ class Contrast(Settings):
     batch_size: Annotated[
         int,
         interval("[2, 1e9)", "a contrastive loss compares at least two graphs"),
-        Needs("batches", "{value} has no effect on one graph without `neighbours`, as all its nodes are one batch"),
+        Needs("batches", "{value} has no effect on {dataset}, which is one batch"),
     ] = 128
-    """graphs in a batch, at least two; with `neighbours`, nodes; with `positives` group, pairs"""
-    neighbours: Annotated[
-        list[Count],
-        BeforeValidator(_without_ranges),
-        Needs("nodes", "are sampled around nodes, but method {method} contrasts whole graphs; leave it out"),
-    ] = []
-    """of nodes: neighbours to sample for a node, as 10,10, one number per layer; default: all"""
+    """graphs in a batch, at least two; with `positives` group, pairs; of one graph, nodes"""
     shuffle_window: Annotated[
         Annotated[int, interval("[16, 1e12)")] | None,
         DRAWN,
-        Needs("graphs", "{value} has no effect with method {method}, which contrasts nodes; leave it out"),
+        Needs("graphs", "{value} has no effect with method {method}, which contrasts {rows}; leave it out"),
     ] = None
     """graphs shuffled together, for data sets larger than the memory; default: all"""
     precise_bn: Annotated[bool, Needs("BatchNorm of the model", _NO_BATCHNORM)] = False
@@ -351,7 +345,18 @@ class Source(SplitTable, Features):
     """data set of the targets of pairs, if not `dataset`"""
 
 
-class Config(Runtime, Scoring, TrainingSettings, Contrast, Source):
+if TYPE_CHECKING:
+
+    class Added(Settings):
+        """Settings of runs that installed packages and extensions add."""
+
+else:  # an entry point of the group `graphcl.run_settings` is a subclass of `Settings`
+    Added = create_model(
+        "Added", __base__=(*(point.load() for point in entry_points("graphcl.run_settings")), Settings)
+    )
+
+
+class Config(Runtime, Scoring, TrainingSettings, Added, Contrast, Source):
     """All settings of a run. Create it with `make_config`, which fills in defaults and checks the values."""
 
     @property
@@ -372,7 +377,6 @@ TRAINING = {*Contrast.model_fields, *TrainingSettings.model_fields} - {
     "encoder",
     "target_encoder",
     "init",
-    "neighbours",
     "sync_batchnorm",
 }
 """Settings saved with the weights of an encoder. Encoder and data are described separately."""

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.data import Batch, Data, InMemoryDataset
+from torch_geometric.data import Data, InMemoryDataset
 
 from graphcl.datasets.invalid import Invalid
 from graphcl.datasets.relation import Relation
@@ -51,7 +51,7 @@ class GraphDataset(InMemoryDataset):
     """PyG data set of graphs in memory; indexing, slicing, `DataLoader` and `transform` work as usual.
 
     Attributes:
-        rows: kind of the rows of an embedding: "graphs" or "nodes".
+        rows: kind of the rows of an embedding, `graphs` unless an extension has others.
         name: name of the data set.
         features: kind of node features in `x`: "labels", "constant", "degree" or "labels+degree".
         labelled: whether every graph has one class `y`, a whole number or a string.
@@ -215,9 +215,6 @@ class GraphDataset(InMemoryDataset):
     def sample(self) -> list[Data]:
         """Return two graphs, to try settings on."""
         return [self[0], self[1]]
-
-    def check_views(self, view1: Batch, view2: Batch) -> None:
-        """Raise InputError if two views of the graphs of `sample` cannot be contrasted; those of graphs always can."""
 
     def fingerprint(self) -> dict[str, Any]:
         """Return the numbers of graphs, nodes and edges, and a digest of all data; equal data give equal values.

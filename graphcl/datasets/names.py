@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from graphcl.arguments import did_you_mean, resembling
 from graphcl.errors import InputError, one_line
-from graphcl.registry import datasets
+from graphcl.registry import datasets, sources
 
 SYNTHETIC = "synthetic"
 """Name of the generated data set, which needs no file and no network."""
@@ -34,35 +34,19 @@ OGB_NAMES = (
 # fmt: on
 """Sets of the Open Graph Benchmark for graph property prediction."""
 
-PLANETOID_NAMES = ("Cora", "CiteSeer", "PubMed")
-"""Citation networks, each one graph whose nodes have classes."""
-PYG_NAMES = (
-    "Actor", "Amazon-Computers", "Amazon-Photo", "CitationFull-CiteSeer", "CitationFull-Cora", "CitationFull-Cora_ML",
-    "CitationFull-DBLP", "CitationFull-PubMed", "Coauthor-CS", "Coauthor-Physics", "Flickr", "Reddit", "WikiCS",
-)  # fmt: skip
-"""Sets of nodes that PyG's own classes load: the name of the class, and the argument `name` after a dash."""
-OGBN_NAMES = ("ogbn-arxiv", "ogbn-products")
-"""Sets of the Open Graph Benchmark of one graph whose nodes have one class each."""
-NODE_NAMES = (*PLANETOID_NAMES, *PYG_NAMES, *OGBN_NAMES, "sbm")
-"""Data sets whose nodes are contrasted; `sbm` is generated, `sbm-N` has N nodes."""
-
-datasets.reserve(SYNTHETIC, *TU_NAMES, *OGB_NAMES, *NODE_NAMES)
-
-
-def is_node_name(source: object) -> bool:
-    """Return True if `source` is the name of a data set whose nodes are contrasted."""
-    return isinstance(source, str) and (source in NODE_NAMES or re.fullmatch(r"sbm-\d{1,9}", source) is not None)
+datasets.reserve(SYNTHETIC, *TU_NAMES, *OGB_NAMES)
 
 
 def dataset_names() -> list[str]:
-    """Return the names of the generated sets, known TU sets, OGB's sets, sets of nodes and registered sets.
+    """Return the names of the generated sets, known TU sets, those of other kinds of sources, and registered sets.
 
     Other TU sets can be loaded from a mirror.
 
     >>> dataset_names()[0], "PROTEINS" in dataset_names()
     ('synthetic', True)
     """
-    return [SYNTHETIC, *TU_NAMES, *OGB_NAMES, *NODE_NAMES, *datasets]
+    named = [name for kind in sources.values() for name in getattr(kind, "names", ())]
+    return [SYNTHETIC, *TU_NAMES, *OGB_NAMES, *named, *datasets]
 
 
 def suggestion(name: str, valid: Iterable[str]) -> str:

@@ -40,7 +40,7 @@ def need_of(name: str, rows: str, offered: Collection[str]) -> str | None:
         offered: keys of `NEEDS`.
 
     Example:
-        >>> need_of("svm", "graphs", {"labels", "groups"}), need_of("instance", "nodes", {"copies"})
+        >>> need_of("svm", "graphs", {"labels", "groups"}), need_of("instance", "atoms", {"copies"})
         ('labels', None)
     """
     if evaluators.fact(name, "rows") not in ("", rows):

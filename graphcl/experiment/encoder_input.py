@@ -20,10 +20,10 @@ from graphcl.models.saved import EncoderDescription, read_saved
 from graphcl.registry import methods
 
 
-def contrasts_nodes(settings: Mapping[str, Any]) -> bool:
-    """Return whether the method in the `settings` of a run contrasts nodes."""
+def rows_of(settings: Mapping[str, Any]) -> str:
+    """Return what the method in the `settings` of a run contrasts: `graphs`, unless an extension registers others."""
     name = settings.get("method", {}).get("name")
-    return name in methods and methods.facts(name).get("rows") == "nodes"
+    return methods.facts(name).get("rows", "graphs") if name in methods else "graphs"
 
 
 def load_arguments(config: Config) -> dict[str, Any]:
@@ -32,13 +32,18 @@ def load_arguments(config: Config) -> dict[str, Any]:
     categories = takes_categories(config.encoder["name"])
     lists = config.model_dump(include=keys)
     given = {key: tuple(value) if isinstance(value, list) else value for key, value in lists.items()}
-    given |= {"categories": categories, "nodes": contrasts_nodes(vars(config))}
     pairs = None if config.positives in ("views", "group") else config.positives
-    return {"source": config.dataset, **given, "pairs": pairs, "targets": config.targets, "init": config.init}
+    more = {"pairs": pairs, "targets": config.targets, "init": config.init, "rows": rows_of(vars(config))}
+    return {"source": config.dataset, **given, "categories": categories, **more}
 
 
 def load_with_pairs(
-    source: str, pairs: str | None = None, targets: str | None = None, init: str | None = None, **given: Any
+    source: str,
+    pairs: str | None = None,
+    targets: str | None = None,
+    init: str | None = None,
+    rows: str = "graphs",
+    **given: Any,
 ) -> GraphDataset:
     """Load a data set, and its pairs and targets if it has them.
 
@@ -47,21 +52,22 @@ def load_with_pairs(
         pairs: path of a table of pairs.
         targets: name or path of the data set of the targets, if not `source`.
         init: initial weights, see `Config`, which expect certain columns.
+        rows: what the method contrasts, see `rows_of`.
         given: further arguments of `load_dataset`.
     """
-    sources = [source] if targets is None else [source, targets]
+    sources, nodes = [source] if targets is None else [source, targets], rows != "graphs"
     if init is None:
         named = [each for each in sources if _is_named(each)] or sources
         others = {key: value for key, value in given.items() if key not in ("mirror", "tu_features")}
-        sets = [load_dataset(each, **(given if each in named else others)) for each in sources]
+        sets = [load_dataset(each, nodes=nodes, **(given if each in named else others)) for each in sources]
     else:
-        description, keys = read_saved(init)[0], ("data_root", "mirror", "nodes", *TABLE)
+        description, keys = read_saved(init)[0], ("data_root", "mirror", *TABLE)
         stored: dict[str, Any] = {"features": description.features, "max_degree": description.max_degree}
         stored["tu_features"] = description.settings.get("tu_features", "labels")
         for key, value in stored.items():
             if (asked := given.get(key, value)) not in (Features.model_fields[key].default, value):
                 raise InputError(f"`{key}` is {value} in `init` {init}, got {asked}; leave it out.")
-        sets = [load_for(description, each, **{key: given[key] for key in keys}) for each in sources]
+        sets = [load_for(description, each, nodes=nodes, **{key: given[key] for key in keys}) for each in sources]
     return sets[0] if pairs is None else with_pairs(sets[0], pairs, *sets[1:])
 
 
@@ -91,7 +97,7 @@ def load_for(
     Raises:
         InputError: the graphs do not have the columns that the encoder expects, or see `load_dataset`.
     """
-    nodes = contrasts_nodes(description.settings) if nodes is None else nodes
+    nodes = rows_of(description.settings) != "graphs" if nodes is None else nodes
     if description.settings.get("standardise") is True and is_molecules(source, molecules.get("smiles")):
         molecules["standardise"] = True
     if _is_named(source):

@@ -18,7 +18,7 @@ from graphcl.evaluate import FoldScores, metric_name
 from graphcl.evaluate.heads import HEADS, Head, fit_head, most_chosen
 from graphcl.evaluate.metrics import task_names
 from graphcl.evaluate.scores import NUMBERS
-from graphcl.experiment.encoder_input import contrasts_nodes, load_for
+from graphcl.experiment.encoder_input import load_for, rows_of
 from graphcl.experiment.record.seed_files import EMBEDDINGS, OUTPUTS, with_target
 from graphcl.experiment.runtime import pick_device
 from graphcl.loaders.loader import make_loader
@@ -96,8 +96,9 @@ def predictions(
     score = scores[seed]
     only = len(read_saved(folder)[1]) == 1  # all seeds of a transfer may use it
     encoder, description = read_encoder(folder, None if only else seed)
-    if contrasts_nodes(description.settings):
-        raise InputError(f"{folder} holds an encoder of nodes, and predictions are for whole graphs.")
+    rows = rows_of(description.settings)
+    if rows != "graphs":
+        raise InputError(f"{folder} holds an encoder of {rows}, and predictions are for whole graphs.")
     file = folder / (OUTPUTS if name == "finetune" else EMBEDDINGS)
     if not file.exists():
         raise InputError(f"{folder} has no {file.name}, so it is incomplete or of an earlier version; run it again.")

@@ -22,7 +22,7 @@ from graphcl.datasets.invalid import write_invalid
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores
 from graphcl.evaluate.needs import takes, usual
-from graphcl.experiment.encoder_input import contrasts_nodes, load_for
+from graphcl.experiment.encoder_input import load_for, rows_of
 from graphcl.experiment.finetune import check_labels, finetune, refit, with_outputs
 from graphcl.experiment.fingerprint import file_digest
 from graphcl.experiment.parts import fold_splits, whole_split, with_label_rate
@@ -157,8 +157,9 @@ def _seeds(file: str, config: Config, tuning: object, description: EncoderDescri
     if several and (missing := [seed for seed in seeds if seed not in trained]):
         among = f"{file}, {', '.join(map(str, trained))}"
         raise InputError(f"`seeds` must be among those of {among}; got {missing[0]}.")
-    if contrasts_nodes(description.settings):
-        raise InputError(f"{file} holds an encoder of nodes, which transfer cannot score; use graphcl embed.")
+    rows = rows_of(description.settings)
+    if rows != "graphs":
+        raise InputError(f"{file} holds an encoder of {rows}, which transfer cannot score; use graphcl embed.")
     form = encoders.fact(description.encoder.name, "form")
     if tuning is not None and form != "dense":
         what = f"holds {description.encoder.name}, an encoder of {form} rows, which no layer can follow"

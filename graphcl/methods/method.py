@@ -123,9 +123,9 @@ class Method(nn.Module, ABC):
         return first, second
 
     @property
-    def contrasts_nodes(self) -> bool:
-        """Whether the anchors are the nodes of one graph, so that a batch may hold a single graph."""
-        return self._fact("rows") == "nodes"
+    def rows(self) -> str:
+        """What the anchors are: `graphs`, or parts of them such as nodes, so that a batch may hold a single graph."""
+        return self._fact("rows") or "graphs"
 
     def check_pairs(self, listed: bool = False, weights: bool = False, negatives: bool = False) -> None:
         """Raise InputError if the method or its loss does not use what pairs of graphs hold.

@@ -17,7 +17,7 @@ from graphcl.models.aggregate import SegmentIndex, count_graphs, gather_rows, se
 from graphcl.models.padding import Padding, Parts, padded_norm
 from graphcl.models.perceptron import has_hooks
 
-OF_GRAPHS = Needs("graphs", "{value} has no effect with method {method}, which contrasts nodes; leave it out")
+OF_GRAPHS = Needs("graphs", "{value} has no effect with method {method}, which contrasts {rows}; leave it out")
 Readout = Annotated[Literal["sum", "mean", "max"], OF_GRAPHS]
 """Operation that reduces the node rows of a graph to one row."""
 AnyModule = TypeVar("AnyModule", bound=nn.Module)

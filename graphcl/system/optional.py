@@ -48,18 +48,3 @@ def import_ogb(module: str = "graphproppred") -> ModuleType:
 def import_rdkit(module: str) -> ModuleType:
     """Import and return a module of RDKit, such as `Chem`."""
     return optional(f"rdkit.{module}", "molecules need RDKit", "molecules")
-
-
-def import_neighbor_loader() -> Any:
-    """Return PyG's `NeighborLoader`.
-
-    Raises:
-        InputError: neither pyg-lib nor torch-sparse, its compiled parts, can be imported.
-    """
-    typing, loader = (importlib.import_module(f"torch_geometric.{name}") for name in ("typing", "loader"))
-    if not (typing.WITH_PYG_LIB or typing.WITH_TORCH_SPARSE):
-        raise InputError(
-            "`neighbours` needs pyg-lib or torch-sparse, which sample for PyG's NeighborLoader; install one of them "
-            "(see PyG's installation page), or leave `neighbours` out to encode the whole graph."
-        )
-    return loader.NeighborLoader

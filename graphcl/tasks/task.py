@@ -51,12 +51,16 @@ def make_task(config: Config, dataset: GraphDataset) -> Task:
     return task
 
 
+def kind_of(rows: str) -> type[Task]:
+    """Return the usual kind of task of such rows, such as `graphs`."""
+    kinds: Iterable[Any] = tasks.values()
+    kind: type[Task] = max((kind for kind in kinds if kind.rows == rows), key=lambda kind: kind.place)
+    return kind
+
+
 def model_for(encoder: nn.Module, dataset: GraphDataset) -> ContrastiveModel:
     """Return the model of a trained encoder that embeds the rows of a data set."""
-    kinds: Iterable[Any] = tasks.values()
-    usual = max((kind for kind in kinds if kind.rows == dataset.rows), key=lambda kind: kind.place)
-    model: ContrastiveModel = usual.model_of(encoder, projector="none")
-    return model
+    return kind_of(dataset.rows).model_of(encoder, projector="none")
 
 
 @tasks.register("graphs")
@@ -68,7 +72,7 @@ class Task:
         dataset: the graphs.
 
     Attributes:
-        rows: what a row of an embedding stands for, `graphs` or `nodes`; rows and evaluators are chosen by it.
+        rows: what a row of an embedding stands for, such as `graphs`; rows and evaluators are chosen by it.
         contrasts: what the method must contrast, in words.
         usual_method: method to advise.
         place: kinds are asked whether they claim the settings in this order, those of extensions before 50.
@@ -148,12 +152,11 @@ class Task:
         name = self.config.method["name"]
         if len(self.dataset) == 1 and self.rows == "graphs":
             raise InputError(f"{self.dataset.name} holds 1 graph; contrasting graphs needs at least two.")
-        nodes = methods.facts(name).get("rows") == "nodes"
-        if nodes != (self.rows == "nodes"):
-            contrasts = "nodes" if nodes else "whole graphs"
+        rows = methods.facts(name).get("rows", "graphs")
+        if rows != self.rows:
             raise InputError(
-                f"method `{name}` contrasts {contrasts}, but the data set is one of {self.contrasts}; use "
-                f"{self.usual_method}."
+                f"method `{name}` contrasts {kind_of(rows).contrasts}, but the data set is one of {self.contrasts}; "
+                f"use {self.usual_method}."
             )
         if ranks > 1 and encoders.fact(self.config.encoder["name"], "form") != "dense":
             raise InputError(f"encoder `{self.config.encoder['name']}` trains in one process, got {ranks} ranks.")
@@ -230,6 +233,11 @@ class Task:
     def model_of(encoder: nn.Module, projection: int | None = None, projector: Any = "mlp") -> ContrastiveModel:
         """Return the model of an encoder, whose embeddings are the rows."""
         return model_of(encoder, projection, projector)
+
+    @staticmethod
+    def embedder(encoder: nn.Module) -> nn.Module:
+        """Return the module that computes the rows, of a trained encoder, as `graphcl export` writes it."""
+        return encoder
 
     def check_encoder(self, encoder: nn.Module) -> None:
         """Raise InputError if the encoder does not fit all graphs of the task."""
@@ -361,8 +369,8 @@ class Task:
             return "is scored on its own split", "targets"
         if not dataset.labelled:
             return "has groups but no classes", "groups"
-        nodes = evaluators.fact(evaluator, "rows") == "nodes"
-        return f"has no {'nodes to score' if nodes else 'split of its own'}", "labels"
+        rows = evaluators.fact(evaluator, "rows")
+        return f"has no {'split of its own' if rows in ('', self.rows) else f'{rows} to score'}", "labels"
 
     def describe(self) -> str | None:
         """Return a line that describes the pairs or groups; None without."""

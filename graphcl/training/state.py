@@ -126,7 +126,7 @@ class Training:
         On several ranks no batch is skipped, as the others would wait.
         """
         largest, self._largest = self._largest, max(self._largest, view.num_graphs)
-        single = view.num_graphs == 1 < largest and ranks.size() == 1 and not self.method.contrasts_nodes
+        single = view.num_graphs == 1 < largest and ranks.size() == 1 and self.method.rows == "graphs"
         if single and not self._has_warned:
             self._has_warned = True
             warn(

@@ -7,8 +7,8 @@ from torch_geometric.data import Batch, Data
 from graphcl import GraphCL
 from graphcl.commands.export import main
 from graphcl.errors import InputWarning
+from graphcl.extensions.nodes.models import NodeModel
 from graphcl.models.interface import make_encoder
-from graphcl.models.nodes import NodeModel
 from graphcl.models.saved import EncoderDescription, save_encoder
 from graphcl.training.loop import embed
 from graphcl.version import __version__

@@ -19,13 +19,12 @@ from graphcl.datasets.synthetic import synthetic_pairs
 from graphcl.errors import InputError
 from graphcl.experiment.finetune import finetune, with_outputs
 from graphcl.experiment.run_config import run as run_all
-from graphcl.extensions.nodes.models import node_gcn
+from graphcl.extensions.nodes.loader import NeighbourLoader
+from graphcl.extensions.nodes.models import NodeModel, node_gcn
 from graphcl.graphs.compact import Compact
 from graphcl.loaders import resident
-from graphcl.loaders.neighbours import NeighbourLoader
 from graphcl.loaders.pairs import EpochPairs
 from graphcl.models.calibrate import calibrate
-from graphcl.models.nodes import NodeModel
 from graphcl.models.padding import Padding, padded_norm
 from graphcl.registry import augmentations, encoders, losses, methods
 from graphcl.training import epoch

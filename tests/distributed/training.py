@@ -14,9 +14,8 @@ from graphcl.datasets.groups import with_groups
 from graphcl.distributed import ranks
 from graphcl.distributed.data_parallel import data_parallel
 from graphcl.errors import Stopped
-from graphcl.extensions.nodes.models import node_gcn
+from graphcl.extensions.nodes.models import NodeModel, node_gcn
 from graphcl.losses.engine.rows import NonFiniteInputError
-from graphcl.models.nodes import NodeModel
 from tests.conftest import small_graphs
 from tests.extensions.nodes.nodes import node_views
 from tests.methods.small import seeded

@@ -76,11 +76,13 @@ class Source:
         place: the kinds are asked in ascending order; the library's own are at 10 and above.
         suffixes: endings of the files of this kind, in lower case; a kind without any overrides `claims`.
         settings: settings of molecules, of networkx graphs and of TU sets, and `mirror`, that apply to this kind.
+        names: names of data sets that this kind reads, for messages.
     """
 
     place: ClassVar[int] = 0
     suffixes: ClassVar[tuple[str, ...]] = ()
     settings: ClassVar[frozenset[str]] = frozenset()
+    names: ClassVar[tuple[str, ...]] = ()
 
     def claims(self, source: Any, request: Request) -> bool:
         """Return whether this kind reads `source`; a path is a `Path`, a `str` is a name."""

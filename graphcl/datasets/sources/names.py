@@ -16,8 +16,7 @@ from graphcl.datasets.molecules.columns import SUFFIXES
 from graphcl.datasets.molecules.parts import parse_by
 from graphcl.datasets.molecules.smiles import Parser, load_molecules, molecule_pieces
 from graphcl.datasets.molecules.table import is_molecules, read_table
-from graphcl.datasets.names import SYNTHETIC, is_node_name
-from graphcl.datasets.nodes import load_nodes
+from graphcl.datasets.names import SYNTHETIC
 from graphcl.datasets.ogb import load_ogb
 from graphcl.datasets.pieces import read_pieces
 from graphcl.datasets.settings import Attributes, SplitTable
@@ -90,29 +89,6 @@ class Packed(Source):
             if asked not in ("auto", None, stored):
                 raise InputError(f"`{key}` is {asked!r}, but {dataset.name} was written with {stored!r}; leave it out.")
         return dataset
-
-
-@sources.register("nodes")
-class Nodes(Source):
-    """One graph or a few with a class per node: a name such as Cora, a `.pt` file, `Data`, or a PyG data set."""
-
-    place = 40
-    settings = frozenset({"mirror"})
-
-    def claims(self, source: Any, request: Request) -> bool:
-        """Return whether nodes are wanted, or `source` is the name of a set of nodes."""
-        return request.nodes or is_node_name(source)
-
-    def usual(self, source: str) -> dict[str, Any]:
-        """Return the method of nodes."""
-        return {"method": "grace"}
-
-    def read(self, source: Any, request: Request) -> object:
-        """Return the `NodeDataset`."""
-        if request.nodes:
-            return load_nodes(source, request.data_root, request.mirror, request.settings)
-        advice = "use graphcl run --method grace, or load_dataset(..., nodes=True)"
-        raise InputError(f"{source} is one graph, whose nodes are contrasted; {advice}.")
 
 
 @sources.register("molecules", takes=f"molecules: a table ({', '.join(SUFFIXES)}) or a list of SMILES")

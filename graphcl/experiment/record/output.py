@@ -91,7 +91,7 @@ class RunOutput(Output):
     def of_seed(self, seed: int) -> Iterator[None]:
         """Surround the trial of a seed, with its trackers and progress; training defers signals."""
         self.checkpoints, self.clock, self._snapshots, self._predicted = self.checkpoints_of(seed), Clock(), {}, {}
-        self._bar = TrainingBar(seed, self.config, self.stop)
+        self._bar = TrainingBar(seed, self.config, self.stop, self.task.has_batches)
         settings = self.config.model_dump()
         with tracking(self.config.track, self.folder.path, seed, settings) as trackers, fold_bar(seed) as on_fold:
             self._seed, self._trackers, self.on_fold = seed, trackers, on_fold

@@ -46,8 +46,8 @@ class TrainingBar:
     If the output was closed, for example by `| head`, `stop.requested` is set.
     """
 
-    def __init__(self, seed: int, config: Config, stop: Stop) -> None:
-        self._seed, self._config, self._stop = seed, config, stop
+    def __init__(self, seed: int, config: Config, stop: Stop, has_batches: bool) -> None:
+        self._seed, self._config, self._stop, self._has_batches = seed, config, stop, has_batches
         self._bar: Any = None
 
     def __enter__(self) -> TrainingBar:
@@ -59,14 +59,13 @@ class TrainingBar:
 
     def step(self, training: Training) -> None:
         """Show a finished step."""
-        nodes = training.method.contrasts_nodes and not self._config.neighbours
-        count = (lambda steps: steps) if nodes else self._graphs_in(training.loader)
+        count = self._graphs_in(training.loader) if self._has_batches else (lambda steps: steps)
         if self._bar is None:
             total = training.settings.steps
             if total is None and isinstance(training.loader, Sized):
                 total = self._config.epochs * len(training.loader)
             total = None if total is None else count(total)
-            self._bar = make_bar("", total, "step" if nodes else "graph", initial=count(training.steps - 1))
+            self._bar = make_bar("", total, "graph" if self._has_batches else "step", initial=count(training.steps - 1))
         title = f"seed {self._seed}, epoch {training.epoch + 1}"
         self._bar.set_description_str(title, refresh=False)
         self._bar.update(count(training.steps) - self._bar.n)

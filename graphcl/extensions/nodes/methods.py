@@ -26,8 +26,10 @@ from graphcl.methods.method import LossOfViews, Method, Outcome, ema_update, req
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
+_USUAL = "epochs=200 lr=0.001 encoder=node_gcn eval=[random_splits]"
 
-@methods.register("grace", rows="nodes", usual_views="drop_and_mask", loss="nt_xent", projector="elu")
+
+@methods.register("grace", rows="nodes", usual_views="drop_and_mask", loss="nt_xent", usual=f"{_USUAL} projector=elu")
 class GRACE(Method):
     r"""GRACE: contrast every node with the same node of the other view; negatives are the other nodes of both views.
 
@@ -36,8 +38,8 @@ class GRACE(Method):
     + \sum_{k \ne i} e^{\theta(u_i, u_k) / \tau}}$$
 
     Here u_i and v_i are the projections of node i in the two views, theta the cosine and tau the temperature. This is
-    the loss `nt_xent`; any other loss of two views fits. The model is a `graphcl.models.nodes.NodeModel`, and both
-    views keep all nodes.
+    the loss `nt_xent`; any other loss of two views fits. The model is a
+    `graphcl.extensions.nodes.models.NodeModel`, and both views keep all nodes.
 
     With `nodes_per_step` K, every step draws K nodes and contrasts them with each other only. The encoder still
     processes the whole graph, but the loss compares K^2 instead of N^2 pairs. The projector of the released code is
@@ -80,7 +82,7 @@ class GRACE(Method):
         return Outcome(self.loss(z1, z2), h, z1, z2)
 
 
-@methods.register("dgi", rows="nodes", views="identity", loss="jsd", projector="none")
+@methods.register("dgi", rows="nodes", views="identity", loss="jsd", usual=f"{_USUAL} projector=none")
 class DGI(Method):
     r"""DGI: tell the rows of nodes from those of a corrupted graph, by a summary of the graph.
 
@@ -127,7 +129,9 @@ class DGI(Method):
         return Outcome(value, h, z, summary.expand_as(z))
 
 
-@methods.register("bgrl", rows="nodes", pairs="no", usual_views="drop_and_mask", loss="byol", projector="none")
+@methods.register(
+    "bgrl", rows="nodes", pairs="no", usual_views="drop_and_mask", loss="byol", usual=f"{_USUAL} projector=none"
+)
 class BGRL(BYOL):
     r"""BGRL: predict the momentum encoder's row of the same node in the other view, without negatives.
 

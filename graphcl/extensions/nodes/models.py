@@ -1,17 +1,19 @@
-"""Graph convolutions of which the last layer is the embedding, as in GRACE, BGRL and DGI."""
+"""The model that contrasts nodes, and graph convolutions whose last layer is the embedding, as in GRACE and DGI."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding_bag, linear
+from torch_geometric.data import Batch
 
 from graphcl.arguments import Channels, Layers, Needs
 from graphcl.models.aggregate import CSRAdjacency, tracing
+from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.encoder import Readout, initialise
 from graphcl.models.pooled import Pooled
 from graphcl.registry import encoders
@@ -19,6 +21,40 @@ from graphcl.registry import encoders
 _ACTIVATIONS = {"relu": nn.ReLU, "prelu": nn.PReLU, "elu": nn.ELU}
 _SPARSE = 0.02
 """Largest fraction of non-zero features at which the sparse product is faster on the CPU."""
+
+
+class NodeModel(ContrastiveModel):
+    """A `ContrastiveModel` whose embeddings are rows of nodes, `[N, H]`, so that methods contrast nodes.
+
+    Both views of a batch must keep every node. The encoder has `with_nodes`, as `gin`, `node_gcn` and any `Pooled`
+    have. Only the first `num_seeds` nodes get a row if the batch has that attribute, as those of
+    `graphcl.extensions.nodes.loader.NeighbourLoader` have. For the arguments, see `ContrastiveModel`.
+    """
+
+    def encode(self, batch: Batch, edge_weight: Tensor | None = None) -> Tensor:
+        """Return the embeddings `[N, H]` of the nodes of `batch`; `edge_weight` is not supported."""
+        return self.encode_nodes(batch)[1][: batch.get("num_seeds")]
+
+    def encode_views(self, view1: Batch, view2: Batch) -> tuple[Tensor, Tensor]:
+        """Return the embeddings `[N, H]` of each view."""
+        return self.encode(view1), self.encode(view2)
+
+
+class NodeRows(nn.Module):
+    """Encoder that returns the rows of nodes, `[N, H]`, instead of those of graphs."""
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder: Any = encoder
+
+    def forward(
+        self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None, edge_weight: Tensor | None = None
+    ) -> Tensor:
+        """Return the rows `[N, H]` of the nodes."""
+        edges = {"edge_attr": edge_attr, "edge_weight": edge_weight}
+        present = {name: values for name, values in edges.items() if values is not None}
+        rows: Tensor = self.encoder.with_nodes(x, edge_index, **present)[1]
+        return rows
 
 
 def normalised_adjacency(edge_index: Tensor, x: Tensor) -> Callable[[Tensor], Tensor]:

@@ -4,8 +4,7 @@ import torch
 from torch_geometric.data import Batch, Data
 
 from graphcl.augment import drop_and_mask, two_views
-from graphcl.extensions.nodes.models import node_gcn
-from graphcl.models.nodes import NodeModel
+from graphcl.extensions.nodes.models import NodeModel, node_gcn
 from tests.methods.small import seeded
 
 

@@ -5,7 +5,7 @@ import torch
 from torch_geometric.data import Data
 
 from graphcl.datasets import load_dataset
-from graphcl.datasets.nodes import NodeDataset
+from graphcl.extensions.nodes.datasets import NodeDataset
 from graphcl.loaders.resident import ResidentLoader
 from tests.datasets.graphs import one_line
 

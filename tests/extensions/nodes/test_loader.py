@@ -5,10 +5,9 @@ import torch
 import torch_geometric.typing
 
 from graphcl.datasets import load_dataset
-from graphcl.extensions.nodes.models import node_gcn
-from graphcl.loaders.neighbours import NeighbourLoader
+from graphcl.extensions.nodes.loader import NeighbourLoader
+from graphcl.extensions.nodes.models import NodeModel, node_gcn
 from graphcl.loaders.resident import ResidentLoader
-from graphcl.models.nodes import NodeModel
 from graphcl.training.loop import embed
 from tests.datasets.graphs import one_line
 from tests.methods.small import seeded

@@ -10,9 +10,9 @@ from torch_geometric.data import Batch, Data
 from graphcl import BGRL, DGI, GRACE
 from graphcl.augment import drop_and_mask, two_views
 from graphcl.errors import InputError
+from graphcl.extensions.nodes.models import NodeModel
 from graphcl.losses import Loss
 from graphcl.models.interface import make_encoder
-from graphcl.models.nodes import NodeModel
 from graphcl.training.loop import train
 from tests.extensions.nodes.nodes import graph, node_model, node_views
 from tests.methods.small import dot, reload, seeded, unit

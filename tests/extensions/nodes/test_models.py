@@ -4,8 +4,7 @@ import torch
 from torch_geometric.nn import GCNConv, SGConv
 
 from graphcl.config import make_config
-from graphcl.extensions.nodes.models import node_gcn, product, propagate
-from graphcl.models.nodes import NodeModel
+from graphcl.extensions.nodes.models import NodeModel, node_gcn, product, propagate
 from graphcl.models.projector import make_projector
 from graphcl.models.pyg import gat, sage
 from graphcl.registry import encoders

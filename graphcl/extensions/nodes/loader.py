@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
 from graphcl.arguments import named_arguments
-from graphcl.datasets.nodes import NodeDataset
+from graphcl.errors import InputError
+from graphcl.extensions.nodes.datasets import NodeDataset
 from graphcl.loaders.order import EpochBatches
-from graphcl.system.optional import import_neighbor_loader
+
+
+def import_neighbor_loader() -> Any:
+    """Return PyG's `NeighborLoader`.
+
+    Raises:
+        InputError: neither pyg-lib nor torch-sparse, its compiled parts, can be imported.
+    """
+    typing, loader = (importlib.import_module(f"torch_geometric.{name}") for name in ("typing", "loader"))
+    if not (typing.WITH_PYG_LIB or typing.WITH_TORCH_SPARSE):
+        raise InputError(
+            "`neighbours` needs pyg-lib or torch-sparse, which sample for PyG's NeighborLoader; install one of them "
+            "(see PyG's installation page), or leave `neighbours` out to encode the whole graph."
+        )
+    return loader.NeighborLoader
 
 
 class NeighbourLoader:
     """Loader of random nodes and their sampled neighbours, by PyG's `NeighborLoader` on the CPU.
 
     Every node is drawn once per epoch. A batch is one subgraph, which has the attribute `num_seeds`: its first rows are
-    the drawn nodes, the others are sampled neighbours. `graphcl.models.nodes.NodeModel` returns the rows of the drawn
-    nodes only. The neighbours are drawn by torch's global generator. For the other arguments, see `ResidentLoader`.
+    the drawn nodes, the others are sampled neighbours. `NodeModel` returns the rows of the drawn nodes only. The
+    neighbours are drawn by torch's global generator. For the other arguments, see `ResidentLoader`.
 
     Args:
         dataset: graph, or a few.

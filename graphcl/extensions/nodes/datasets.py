@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Data
 
 from graphcl.datasets.collate import collate_graphs
 from graphcl.datasets.dataset import GraphDataset, class_labels
 from graphcl.datasets.fetch import Mirror
-from graphcl.datasets.names import NODE_NAMES, is_node_name, suggestion
-from graphcl.datasets.nodes.named import load_ogb_nodes, load_pyg_nodes
-from graphcl.datasets.nodes.sbm import sbm
+from graphcl.datasets.names import suggestion
 from graphcl.datasets.preparation import node_features
 from graphcl.datasets.settings import NodeFeatures
+from graphcl.datasets.sources import Request, Source
 from graphcl.datasets.staging import allow_pyg_containers
 from graphcl.datasets.store import check_store
 from graphcl.errors import InputError, InputTypeError
+from graphcl.extensions.nodes.named import NAMES, load_ogb_nodes, load_pyg_nodes, sbm
+from graphcl.registry import sources
 from graphcl.system.arrays import read_torch_file
 
 Split = Mapping[str, Tensor]
@@ -54,18 +56,36 @@ class NodeDataset(GraphDataset):
         part.node_id = torch.arange(part.x.size(0))
         return [part]
 
-    def check_views(self, view1: Batch, view2: Batch) -> None:
-        """Raise InputError if a view of `sample` does not keep every node, in order."""
-        every = self.sample()[0].node_id
-        for name, view in (("first", view1), ("second", view2)):
-            if not torch.equal(view.node_id, every):
-                raise InputError(
-                    f"`views.{name}` removes nodes, so that row i of both views is not the same node; use edge_drop, "
-                    "feature_mask, attribute_mask, edge_perturb or drop_and_mask."
-                )
-
     def __repr__(self) -> str:
         return super().__repr__().replace(f"{len(self)} graph", f"{self._data.x.size(0)} nodes, {len(self)} graph", 1)
+
+
+@sources.register("nodes")
+class Nodes(Source):
+    """One graph or a few with a class per node: a name such as Cora, a `.pt` file, `Data`, or a PyG data set."""
+
+    place = 40
+    names = NAMES
+    settings = frozenset({"mirror"})
+
+    def claims(self, source: Any, request: Request) -> bool:
+        """Return whether nodes are wanted, or `source` is the name of a set of nodes."""
+        return request.nodes or _is_name(source)
+
+    def usual(self, source: str) -> dict[str, Any]:
+        """Return the method of nodes."""
+        return {"method": "grace"}
+
+    def read(self, source: Any, request: Request) -> object:
+        """Return the `NodeDataset`."""
+        if request.nodes:
+            return load_nodes(source, request.data_root, request.mirror, request.settings)
+        advice = "use graphcl run --method grace, or load_dataset(..., nodes=True)"
+        raise InputError(f"{source} is one graph, whose nodes are contrasted; {advice}.")
+
+
+def _is_name(source: object) -> bool:
+    return isinstance(source, str) and (source in NAMES or re.fullmatch(r"sbm-\d{1,9}", source) is not None)
 
 
 def load_nodes(source: Any, root: Path, mirror: Mirror, settings: NodeFeatures) -> NodeDataset:
@@ -89,17 +109,17 @@ def load_nodes(source: Any, root: Path, mirror: Mirror, settings: NodeFeatures) 
     elif isinstance(source, str):
         if source.startswith("ogbn-"):
             source, split = load_ogb_nodes(source, root, mirror)
-        elif not is_node_name(source):
-            known = f"{suggestion(source, NODE_NAMES)}Known: {', '.join(NODE_NAMES)}, a .pt file"
-            raise InputError(f"{source!r} is not a known data set of nodes; {known}; of graphs: --method two_views.")
+        elif not _is_name(source):
+            names = f"{suggestion(source, NAMES)}Known: {', '.join(NAMES)}, a .pt file"
+            raise InputError(f"{source!r} is not a known data set of nodes; {names}; of graphs: --method two_views.")
         elif source.startswith("sbm"):
             source, split = sbm(source)
         else:
             source = load_pyg_nodes(source, root, mirror)
     graphs = [source] if isinstance(source, Data) else source
     if not isinstance(graphs, list | tuple | torch.utils.data.Dataset):
-        found = type(graphs).__name__
-        raise InputTypeError(f"a data set of nodes must be one Data, a list or a PyG data set, got {found}.")
+        kind = type(graphs).__name__
+        raise InputTypeError(f"a data set of nodes must be one Data, a list or a PyG data set, got {kind}.")
     return _prepare([graphs[i] for i in range(len(graphs))], name, split, settings)  # type: ignore[arg-type]
 
 
@@ -117,13 +137,13 @@ def _prepare(graphs: Sequence[Data], name: str, split: Split | None, settings: N
     data, slices, ptr = check_store(*collate_graphs(graphs, name), name)
     split = _split(data, slices, ptr, name) or split
     y, n = data.get("y"), int(ptr[-1])
-    y = y.flatten() if isinstance(y, Tensor) else [each for part in y or () for each in part]
+    y = y.flatten() if isinstance(y, Tensor) else [value for values in y or () for value in values]
     labels = class_labels(y, torch.arange(n + 1), n, name)
     if labels is None or (isinstance(y, Tensor) and int(y.min()) < 0):
         y = data.get("y")
-        found = f"shape {list(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
+        got = f"shape {list(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
         rule = f"one class, from 0 on, for each of the {n} nodes (of whole graphs: --method two_views)"
-        raise InputError(f"{name}: `y` must be {rule}, got {found}; leave nodes without a class out.")
+        raise InputError(f"{name}: `y` must be {rule}, got {got}; leave nodes without a class out.")
     x, features, degrees = node_features(data, slices["edge_index"], ptr, settings, name)
     data.x, (data.y, classes) = x, labels
     slices = {key: cut for key, cut in slices.items() if key in data} | dict.fromkeys(("x", "y"), ptr.cpu())

@@ -1,4 +1,4 @@
-"""Load graphs whose nodes have classes by name, through PyG's own classes or through ogb.
+"""Load graphs whose nodes have classes by name, through PyG's own classes or through ogb, or generate one.
 
 | name | loaded by | features |
 |---|---|---|
@@ -6,6 +6,7 @@
 | `Amazon-Photo`, `Coauthor-CS`, `CitationFull-DBLP`, ... | PyG's class and its argument `name` | divided by their sum |
 | `Actor`, `Flickr`, `Reddit`, `WikiCS` | PyG's class | as given |
 | `ogbn-arxiv`, `ogbn-products` | ogb, with its split | as given |
+| `sbm`, `sbm-N` | generated, with N nodes | noise around the mean of the class |
 
 What PyG's classes lack: a `mirror`, an atomic download and one process at a time (`graphcl.datasets.staging`). The
 files of Planetoid are pickles of Python 2, which PyG loads without a check; a pickle can run code.
@@ -21,19 +22,31 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch_geometric.datasets
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.transforms import NormalizeFeatures
-from torch_geometric.utils import to_undirected
+from torch_geometric.utils import coalesce, to_undirected
 
 from graphcl.datasets.fetch import Mirror, fetch
-from graphcl.datasets.names import OGBN_NAMES, PLANETOID_NAMES
 from graphcl.datasets.ogb import checked_split, load_archive, open_reader
 from graphcl.datasets.staging import Reader, load_cached, no_pickles
 from graphcl.errors import InputError
+from graphcl.registry import datasets
 from graphcl.system.optional import import_ogb
 
+PLANETOID_NAMES = ("Cora", "CiteSeer", "PubMed")
+"""Citation networks, each one graph whose nodes have classes."""
+PYG_NAMES = (
+    "Actor", "Amazon-Computers", "Amazon-Photo", "CitationFull-CiteSeer", "CitationFull-Cora", "CitationFull-Cora_ML",
+    "CitationFull-DBLP", "CitationFull-PubMed", "Coauthor-CS", "Coauthor-Physics", "Flickr", "Reddit", "WikiCS",
+)  # fmt: skip
+"""Sets that PyG's own classes load: the name of the class, and the argument `name` after a dash."""
+OGBN_NAMES = ("ogbn-arxiv", "ogbn-products")
+"""Sets of the Open Graph Benchmark of one graph whose nodes have one class each."""
+NAMES = (*PLANETOID_NAMES, *PYG_NAMES, *OGBN_NAMES, "sbm")
+datasets.reserve(*NAMES)
 BAGS = ("Planetoid", "Amazon", "CitationFull", "Coauthor")
 """Classes of PyG whose features are bags of words."""
 
@@ -46,17 +59,17 @@ def load_pyg_nodes(name: str, root: Path, mirror: Mirror) -> Data:
     """
     planetoid = name in PLANETOID_NAMES
     kind, _, part = ("Planetoid", "", name) if planetoid else name.partition("-")
-    known: Any = getattr(torch_geometric.datasets, kind)
+    base: Any = getattr(torch_geometric.datasets, kind)
 
-    class Loaded(Reader, known):
+    class Loaded(Reader, base):
         def download(self) -> None:
             if mirror is None and not planetoid:
                 super().download()
                 return
             for path in map(Path, self.raw_paths):
-                found = fetch(path.name, known.url, mirror, path.parent)
-                if found != path:
-                    shutil.copyfile(found, path)
+                file = fetch(path.name, base.url, mirror, path.parent)
+                if file != path:
+                    shutil.copyfile(file, path)
 
         def process(self) -> None:
             for path in map(Path, self.raw_paths[:-1] if planetoid else ()):
@@ -97,10 +110,10 @@ def _check_pickle(path: Path) -> None:
         puts = (int(index or 0) for code, index, _ in pickletools.genops(content) if code.name.endswith("PUT"))
         if max(puts, default=0) > len(content):  # pickle would allocate 16 bytes for each smaller index
             raise InputError("it numbers more objects than it has bytes")
-        found = _Unpickler(io.BytesIO(content), encoding="latin1").load()
-        if hasattr(found, "check_format"):
-            found.check_format(full_check=True)
-        if isinstance(found, dict) and max(map(max, filter(None, found.values())), default=0) >= len(found):
+        value = _Unpickler(io.BytesIO(content), encoding="latin1").load()
+        if hasattr(value, "check_format"):
+            value.check_format(full_check=True)
+        if isinstance(value, dict) and max(map(max, filter(None, value.values())), default=0) >= len(value):
             raise InputError("an edge joins a node that is not in the file")  # PyG would allocate one row per number
     except Exception as error:  # a damaged pickle can raise any exception
         raise InputError(f"{path.name} is damaged, or not a file of Planetoid: {error}") from None
@@ -119,3 +132,41 @@ def load_ogb_nodes(name: str, root: Path, mirror: Mirror) -> tuple[Data, dict[st
         return Data(x=graph.x, edge_index=edges, y=graph.y.flatten()), checked_split(split, graph.num_nodes)
 
     return load_archive(name, package, root, mirror, parse)
+
+
+def sbm(name: str) -> tuple[Data, dict[str, Tensor]]:
+    """Return a graph with eight classes of equal size, and its split into training, validation and test nodes.
+
+    Each of the 6.9 N edges starts at a random node. With probability 0.7 it ends at a random node of the same class,
+    else at any random node. A node's 128 features are Gaussian noise of deviation 1 plus the mean of
+    its class, of length 2, so features alone predict the class poorly. The training part has 20 nodes per class; 25 %
+    of the other nodes are for validation, 75 % for testing. The graph depends on N only. With 169,343 nodes it has 1.17
+    million edges, as many as ogbn-arxiv.
+
+    Args:
+        name: `sbm-N`, or `sbm` for 2,000 nodes.
+
+    Raises:
+        InputError: fewer than 400 nodes.
+
+    References:
+        Holland, Laskey and Leinhardt, "Stochastic Blockmodels: First Steps", Social Networks 1983.
+    """
+    n = int(name.partition("-")[2] or 2000)
+    if n < 400:
+        raise InputError(f"`{name}` must have at least 400 nodes, got {n}.")
+    draw = torch.Generator().manual_seed(n)
+    blocks, columns = 8, 128
+    y = torch.arange(n) % blocks
+    edges = int(n * 13.8 / 2)
+    source, target = torch.randint(n, (2, edges), generator=draw)
+    inside = torch.rand(edges, generator=draw) < 0.7
+    # the nodes of a class are blocks apart
+    target = torch.where(inside, (target // blocks * blocks + y[source]) % n, target)
+    pairs = torch.stack([source, target])[:, source != target]
+    centres = torch.nn.functional.normalize(torch.randn(blocks, columns, generator=draw)) * 2
+    x = centres[y] + torch.randn(n, columns, generator=draw)
+    order = torch.randperm(n, generator=draw)
+    train, rest = order[: 20 * blocks], order[20 * blocks :]
+    split = {"train": train, "valid": rest[: len(rest) // 4], "test": rest[len(rest) // 4 :]}
+    return Data(x=x, edge_index=coalesce(torch.cat([pairs, pairs.flip(0)], dim=1), num_nodes=n), y=y), split
