@@ -9,6 +9,7 @@
 | an evaluator | `evaluators.register`, `make_folds`, `FoldScores`, `summarise`; `Costs` and `Counts` of a grid |
 | a reference row | `references.register`, `Inputs`, `Kernel` |
 | a data set | `datasets.register`; another kind of file or object: `sources.register`, `Source` |
+| settings of runs | `Settings`, `Needs`; another kind of what is trained: `tasks.register`, `Task` |
 
 A registry, such as `losses`, maps names to functions or classes; `register(name)` adds one.
 """
@@ -22,10 +23,12 @@ from graphcl.arguments import (
     FoldCount,
     Fraction,
     Layers,
+    Needs,
     NonNegative,
     Positive,
     Ratio,
     Seed,
+    Settings,
     Temperature,
     Width,
     interval,
@@ -61,7 +64,9 @@ from graphcl.registry import (
     methods,
     references,
     sources,
+    tasks,
 )
+from graphcl.tasks.task import Task
 
 __all__ = [
     "Augmentation",
@@ -81,6 +86,7 @@ __all__ = [
     "Layers",
     "Layout",
     "Method",
+    "Needs",
     "NonNegative",
     "Outcome",
     "Pairs",
@@ -90,7 +96,9 @@ __all__ = [
     "Registry",
     "Row",
     "Seed",
+    "Settings",
     "Source",
+    "Task",
     "Temperature",
     "Width",
     "augmentations",
@@ -117,6 +125,7 @@ __all__ = [
     "softplus",
     "sources",
     "summarise",
+    "tasks",
     "to_device",
     "weight_of",
 ]

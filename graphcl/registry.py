@@ -3,7 +3,7 @@
 A file in `graphcl/losses/formulas/` or `graphcl/augment/` registers its functions; the command line, the help text and
 the contract tests then find them. Installed packages add names by entry points of the groups `graphcl.losses`,
 `graphcl.augmentations`, `graphcl.encoders`, `graphcl.methods`, `graphcl.evaluators`, `graphcl.references`,
-`graphcl.datasets` and `graphcl.sources`. The folders in `graphcl/extensions/` do the same.
+`graphcl.datasets`, `graphcl.sources` and `graphcl.tasks`. The folders in `graphcl/extensions/` do the same.
 """
 
 from __future__ import annotations

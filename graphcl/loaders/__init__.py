@@ -1,1 +1,1 @@
-"""Cut batches out of data sets: resident on the device, streamed, or by sampled neighbours."""
+"""Cut batches out of data sets: resident on the device, or streamed."""

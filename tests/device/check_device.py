@@ -19,8 +19,8 @@ from graphcl.datasets.synthetic import synthetic_pairs
 from graphcl.errors import InputError
 from graphcl.experiment.finetune import finetune, with_outputs
 from graphcl.experiment.run_config import run as run_all
-from graphcl.extensions.nodes.loader import NeighbourLoader
 from graphcl.extensions.nodes.models import NodeModel, node_gcn
+from graphcl.extensions.nodes.task import NeighbourLoader
 from graphcl.graphs.compact import Compact
 from graphcl.loaders import resident
 from graphcl.loaders.pairs import EpochPairs

@@ -28,7 +28,7 @@ class NodeModel(ContrastiveModel):
 
     Both views of a batch must keep every node. The encoder has `with_nodes`, as `gin`, `node_gcn` and any `Pooled`
     have. Only the first `num_seeds` nodes get a row if the batch has that attribute, as those of
-    `graphcl.extensions.nodes.loader.NeighbourLoader` have. For the arguments, see `ContrastiveModel`.
+    `graphcl.extensions.nodes.task.NeighbourLoader` have. For the arguments, see `ContrastiveModel`.
     """
 
     def encode(self, batch: Batch, edge_weight: Tensor | None = None) -> Tensor:

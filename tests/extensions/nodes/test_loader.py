@@ -5,8 +5,8 @@ import torch
 import torch_geometric.typing
 
 from graphcl.datasets import load_dataset
-from graphcl.extensions.nodes.loader import NeighbourLoader
 from graphcl.extensions.nodes.models import NodeModel, node_gcn
+from graphcl.extensions.nodes.task import NeighbourLoader
 from graphcl.loaders.resident import ResidentLoader
 from graphcl.training.loop import embed
 from tests.datasets.graphs import one_line
