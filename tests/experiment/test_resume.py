@@ -22,7 +22,7 @@ from torch_geometric.data import InMemoryDataset
 import graphcl
 from graphcl.config import read_config
 from graphcl.experiment import scoring
-from graphcl.experiment.record import epoch_log, run_folder
+from graphcl.experiment.record import epoch_log, run_folder, seed_files
 from graphcl.models.saved import read_saved
 from graphcl.run import main
 from graphcl.system.signals import Stop
@@ -212,7 +212,7 @@ def test_a_run_killed_at_every_file_ends_the_same(graphs, unbroken, tmp_path, mo
             left.remove((name, "after"))
             raise Killed
 
-    for module in (graphcl.system.files, graphcl.system.arrays, run_folder):
+    for module in (graphcl.system.files, graphcl.system.arrays, run_folder, seed_files):
         monkeypatch.setattr(module, "write_whole", write_whole)
     while not ends or ends[-1] is Killed:
         try:

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from filelock import FileLock, Timeout
 
 from graphcl.config import RUNTIME_SETTINGS, Config, make_config, read_config, to_yaml
@@ -19,12 +17,11 @@ from graphcl.datasets.dataset import GraphDataset
 from graphcl.errors import InputError, reason
 from graphcl.evaluate import FoldScores
 from graphcl.experiment.record.epoch_log import FILE, EpochLog
-from graphcl.experiment.record.seed_files import label_arrays
+from graphcl.experiment.record.seed_files import EMBEDDINGS, add_encoder, add_rows
 from graphcl.models.contrastive import ContrastiveModel
-from graphcl.models.embeddings import Embeddings, arrays_of
-from graphcl.models.saved import EncoderDescription, Weights, read_encoder, read_saved, save_encoder
-from graphcl.models.towers import Role, TwoTowers
-from graphcl.system.arrays import id_arrays, read_arrays
+from graphcl.models.saved import EncoderDescription, read_encoder, read_saved
+from graphcl.models.towers import Role
+from graphcl.system.arrays import read_arrays
 from graphcl.system.files import digest, read_json, refuse_links, remove_partial, write_text, write_whole
 
 
@@ -52,9 +49,6 @@ class RunFolder:
     """
 
     def __init__(self, config: Config, data: Mapping[str, Any] | None = None) -> None:
-        self._weights: Weights = {}
-        self._target_weights: Weights = {}
-        self._embeddings: dict[int, np.ndarray] = {}
         self.result: dict[str, Any] = {}
         self.is_new = not (config.resume and config.out is not None and Path(config.out).is_dir())
         self.path = new_folder(config.out, name_of(config)) if self.is_new else Path(str(config.out))
@@ -91,34 +85,18 @@ class RunFolder:
         return {row: [FoldScores.of(each[row]) for each in kept] for row in (kept[0] if kept else ())}
 
     def add_seed(
-        self,
-        seed: int,
-        model: ContrastiveModel,
-        description: EncoderDescription,
-        h: torch.Tensor | Embeddings,
-        y: torch.Tensor | None,
-        dataset: GraphDataset,
+        self, seed: int, model: ContrastiveModel, description: EncoderDescription, h: Any, y: Any, dataset: GraphDataset
     ) -> None:
         """Add a seed to `encoder.pt`, see `graphcl.load_encoder`, and to `h`, `seeds`, `y`, ids and classes on disk."""
-        self._weights[seed] = {key: value.cpu() for key, value in model.encoder.state_dict().items()}
-        if isinstance(model, TwoTowers):
-            self._target_weights[seed] = {key: value.cpu() for key, value in model.target.encoder.state_dict().items()}
-        of_seed = arrays_of(h)
-        self._embeddings[seed] = of_seed.pop("h")
-        rows = list(self._embeddings.values())
-        arrays: dict[str, Any] = {"h": rows[0][None] if len(rows) == 1 else np.stack(rows)}  # one needs no copy
-        arrays["seeds"] = list(self._embeddings)
-        arrays |= id_arrays(dataset.ids) | (label_arrays(dataset) if dataset.rows == "graphs" else {})
-        arrays |= of_seed
-        if y is not None:
-            arrays["y"] = y.numpy()
-        save_encoder(self.path / "encoder.pt", description, self._weights, self._target_weights)
-        write_whole(self.path / "embeddings.npz", lambda file: np.savez(file, **arrays))
+        target = model.role("target")
+        encoders = [model.encoder] if target is model else [model.encoder, target.encoder]
+        add_encoder(self.path, seed, self.finished, description, encoders)
+        add_rows(self.path, seed, self.finished, h, y, dataset)
 
     def read_back(self, seed: int) -> None:
         """Raise InputError if the encoder of a seed cannot be loaded from `encoder.pt`."""
-        roles: tuple[Role, ...] = ("query", "target") if self._target_weights else ("query",)
-        for role in roles:
+        roles: tuple[Role, ...] = ("query", "target")
+        for role in roles if read_saved(self.path)[0].target is not None else roles[:1]:
             try:
                 read_encoder(self.path, seed, role=role)
             except Exception as error:  # the constructor of a user's encoder can raise any exception
@@ -180,7 +158,7 @@ class RunFolder:
         former = (self.path / "encoder.pt").read_bytes()
         write_whole(self.path / f"encoder-{epochs}-epochs.pt", lambda file: file.write(former))
         (self.path / "result.json").rename(self.path / f"result-{epochs}-epochs.json")
-        self.result, self._weights, self._target_weights, self._embeddings = {}, {}, {}, {}
+        self.result = {}
 
     def _read(self) -> None:
         """Read the results of the finished seeds, and all metrics; an unfinished seed resumes from its checkpoints."""
@@ -192,15 +170,10 @@ class RunFolder:
         checksums = self.result.get("checksums", {})  # earlier versions wrote none
         if checksums and checksums["result"] != _digest(self.result):
             raise InputError("result.json does not match its checksum")
-        (description, weights), arrays = read_saved(self.path), read_arrays(self.path / "embeddings.npz")
-        of_targets = None if description.target is None else read_saved(self.path, "target")[1]
-        embeddings = dict(zip(arrays["seeds"].tolist(), arrays["h"], strict=True))
+        weights, seeds = read_saved(self.path)[1], read_arrays(self.path / EMBEDDINGS)["seeds"]
         for seed in self.finished:
-            if seed not in weights or seed not in embeddings:
+            if seed not in weights or seed not in seeds:
                 raise InputError(f"encoder.pt or embeddings.npz lacks the finished seed {seed}")
-            self._weights[seed], self._embeddings[seed] = weights[seed], embeddings[seed]
-            if of_targets is not None:
-                self._target_weights[seed] = of_targets[seed]
             if checksums and checksums["metrics"][str(seed)] != self.epochs.digest(seed):
                 print(
                     f"graphcl: {self.path / FILE} lacks epochs of the finished seed {seed}, or they changed; its "
