@@ -21,8 +21,7 @@ from study import add_line, curve, figure, finished_lines, markdown, options, pl
 
 from graphcl import ResidentLoader, embed, load_dataset, load_encoder, write_on_disk
 from graphcl.evaluate import ogb
-from graphcl.experiment.finetune import finetune, with_outputs
-from graphcl.experiment.parts import with_label_rate
+from graphcl.experiment.finetune import finetune, with_label_rate, with_outputs
 from graphcl.experiment.transfer import untrained_encoder
 from graphcl.run import run
 

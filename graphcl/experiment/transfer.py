@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 import json
 import time
 from collections.abc import Collection, Mapping
@@ -21,24 +20,33 @@ from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.invalid import write_invalid
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores
-from graphcl.evaluate.needs import takes, usual
+from graphcl.evaluate.needs import usual
 from graphcl.experiment.encoder_input import load_for, rows_of
-from graphcl.experiment.finetune import check_labels, finetune, refit, with_outputs
+from graphcl.experiment.finetune import (
+    check_labels,
+    finetune,
+    fold_splits,
+    refit,
+    with_label_rate,
+    with_outputs,
+    with_training_part,
+)
 from graphcl.experiment.fingerprint import file_digest
-from graphcl.experiment.parts import fold_splits, whole_split, with_label_rate
+from graphcl.experiment.output import OnFold, Output, Scores
 from graphcl.experiment.record.progress import fold_bar
 from graphcl.experiment.record.seed_files import Predicted, add_encoder, add_outputs, add_rows, write_predictions
 from graphcl.experiment.record.unfinished import unfinished
 from graphcl.experiment.runtime import pick_device
-from graphcl.experiment.scoring import score
+from graphcl.experiment.scoring import score_rows
 from graphcl.loaders.loader import make_loader
+from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.saved import EncoderDescription, new_encoder, read_encoder, read_saved
 from graphcl.references.rows import compared
 from graphcl.registry import encoders
 from graphcl.report.summary import PLUS_MINUS, environment, protocol, protocol_line, table_lines, unit
 from graphcl.system.files import MAX_METRICS, append_text, read_json, read_text, write_text
 from graphcl.tasks.evaluation import with_usable_evaluation
-from graphcl.tasks.task import make_task
+from graphcl.tasks.task import EMBED_BATCH, Task, make_task
 from graphcl.training.loop import embed
 from graphcl.training.randomness import seeded
 
@@ -76,8 +84,8 @@ def transfer(
         print(f"loading {config.dataset} ...", flush=True)
         table = config.model_dump(include=TABLE)
         dataset = load_for(description, config.dataset, config.data_root, config.mirror, **table)
-        config = _usable_config(config, tuning, dataset, description)
-        settings = {**settings, "seeds": seeds, **({"eval": config.eval} if tuning is None else {})}
+        task = _usable_task(config, tuning, dataset, description)
+        settings = {**settings, "seeds": seeds, **({"eval": task.config.eval} if tuning is None else {})}
         folder = place.start({**settings, "data": {**dataset.fingerprint(), **_digest(file)}})
         write_text(folder / "config.yaml", yaml.safe_dump(settings, sort_keys=False))
         invalid = write_invalid(dataset.invalid, folder / "invalid.csv")
@@ -96,14 +104,11 @@ def transfer(
         start -= result.get("seconds", 0.0)
         for seed in seeds[len(finished) :]:
             trained, _ = read_encoder(file, seed if several else None)
-            for row, encoder in (("untrained", untrained_encoder(description, seed)), ("trained", trained)):
-                encoder.to(device)
-                if tuning is None:
-                    outcome = _probe(config, encoder, dataset, seed, row)
-                else:
-                    outcome = _finetune(tuning, encoder, dataset, seed, row, folder / "metrics.jsonl")
-                for name, of_row in outcome.scores.items():
-                    scores.setdefault(name, {}).setdefault(row, []).append(of_row)
+            starts = {"untrained": untrained_encoder(description, seed).to(device), "trained": trained.to(device)}
+            if tuning is None:
+                outcome = _probe(task, starts, seed)
+            else:
+                outcome = _finetune(tuning, starts, dataset, seed, folder / "metrics.jsonl")
             if several or tuning is not None or seed == seeds[0]:
                 add_encoder(folder, seed, finished, description.model_copy(update={"target": None}), [outcome.encoder])
                 if tuning is None:
@@ -112,13 +117,15 @@ def transfer(
                     add_outputs(folder, seed, finished, outcome.rows, dataset)
             write_predictions(folder, seed, outcome.predicted, outcome.split, finished)
             finished.append(seed)
-            for name, rows in scores.items():
-                means = [f"{label} {rows[row][-1].mean:.2f}" for row, label in LABELS[mode].items()]
-                print(f"seed {seed}: {', '.join(means)} {unit(rows['trained'][-1].metric)} ({name})")
-            first = next(iter(scores.values()))["trained"][-1]
+            for name, rows in outcome.scores.items():
+                for row, of_seed in rows.items():
+                    scores.setdefault(name, {}).setdefault(row, []).append(of_seed)
+                means = [f"{label} {rows[row].mean:.2f}" for row, label in LABELS[mode].items()]
+                print(f"seed {seed}: {', '.join(means)} {unit(rows['trained'].metric)} ({name})")
+            folds = next(iter(scores.values()))["trained"][0].folds
             result = {
                 "scores": {name: compared(rows) for name, rows in scores.items()},
-                **protocol(first.folds, config.evaluation.inner_folds if tuning is None else None, split),
+                **protocol(folds, task.config.evaluation.inner_folds if tuning is None else None, split),
                 **({"label_rate": rate} if rate < 1 else {}),
                 "seconds": time.perf_counter() - start,
                 **environment(device),
@@ -174,19 +181,19 @@ def _digest(file: str) -> dict[str, str]:
     return {str(path): file_digest(path)} if path.is_file() else {}
 
 
-def _usable_config(config: Config, tuning: object, dataset: GraphDataset, description: EncoderDescription) -> Config:
-    """Return the settings of the evaluation; raise InputError for a data set that the mode cannot use."""
+def _usable_task(config: Config, tuning: object, dataset: GraphDataset, description: EncoderDescription) -> Task:
+    """Return what is scored; raise InputError for a data set that the mode cannot use."""
     if config.target and not dataset.scored:
         raise InputError(f"{dataset.name} has numbers as targets, but no parts to score them on; pass --split random.")
     if tuning is not None:
         check_labels(dataset if dataset.benchmark is not None else next(fold_splits(dataset, 0)))
-        return config
+        return make_task(config, dataset)
     if not dataset.scored:
         raise InputError(f"{dataset.name} has no class labels to score embeddings by; use graphcl embed.")
     if "eval" not in config.model_fields_set:
         config = config.model_copy(update={"eval": [usual("labels" if dataset.benchmark is None else "targets")]})
     config = config.model_copy(update={"encoder": {"name": description.encoder.name}})  # as to the form of its rows
-    return with_usable_evaluation(make_task(config, dataset)).config
+    return with_usable_evaluation(make_task(config, dataset))
 
 
 def _drop_unfinished(log: Path, finished: Collection[int]) -> None:
@@ -198,57 +205,76 @@ def _drop_unfinished(log: Path, finished: Collection[int]) -> None:
 
 
 class Outcome(NamedTuple):
-    """Scores of an encoder by evaluator, and what `graphcl predict` needs of it.
+    """Scores of the two encoders of a seed, and what `graphcl predict` needs of the trained one.
 
-    `rows` are the embeddings of a frozen encoder, or the arrays of `add_outputs` of a fine-tuned one; `predicted` holds
-    the predictions for the test part of `split`, or for all test parts of the folds.
+    `rows` are its embeddings, or the arrays of `add_outputs` if it was fine-tuned; `predicted` holds the predictions
+    for the test part of `split`, or for all test parts of the folds.
     """
 
-    scores: dict[str, FoldScores]
+    scores: Scores
     encoder: nn.Module
     rows: Any
     predicted: Predicted
     split: GraphDataset
 
 
-def _probe(config: Config, encoder: nn.Module, dataset: GraphDataset, seed: int, row: str) -> Outcome:
-    """Score the embeddings by a frozen encoder."""
-    scores, predicted = {}, dict[str, tuple[np.ndarray, np.ndarray]]()
-    h, _ = embed(encoder, make_loader(dataset, 1024, device=next(encoder.parameters()).device))
-    with fold_bar(seed) as show:
-        for name in config.eval:
-            keep = {"on_predicted": lambda *test, name=name: predicted.update({name: test})}
-            report = functools.partial(show, f"{name}, {row}")
-            options = keep if takes(name, "on_predicted") else {}
-            scores[name] = score(make_task(config, dataset), name, h, seed, None, report, **options)
-    return Outcome(scores, encoder, h, predicted, dataset)
+class _Probe(Output):
+    """Hooks of a probe: show the progress, and keep the test predictions."""
+
+    def __init__(self, on_fold: OnFold) -> None:
+        super().__init__()
+        self.on_fold = on_fold
+        self.predicted: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+
+    def on_predicted(self, name: str, rows: np.ndarray, predicted: np.ndarray) -> None:
+        self.predicted[name] = rows, predicted
+
+
+def _probe(task: Task, starts: Mapping[str, nn.Module], seed: int) -> Outcome:
+    """Score the embeddings by frozen encoders."""
+    device = next(starts["trained"].parameters()).device
+    loader = make_loader(task.dataset, EMBED_BATCH, device=device)
+    embeddings: dict[str, Any] = {row: embed(encoder, loader)[0] for row, encoder in starts.items()}
+    with fold_bar(seed) as on_fold:
+        output = _Probe(on_fold)
+        scores = score_rows(task, embeddings, seed, output)
+    return Outcome(scores, starts["trained"], embeddings["trained"], output.predicted, task.dataset)
 
 
 def _finetune(
-    tuning: Mapping[str, Any], encoder: nn.Module, dataset: GraphDataset, seed: int, row: str, log: Path
+    tuning: Mapping[str, Any], starts: Mapping[str, nn.Module], dataset: GraphDataset, seed: int, log: Path
 ) -> Outcome:
-    """Fine-tune copies of an encoder on the split, or on each fold, and log the epochs.
+    """Fine-tune copies of encoders on the split, or on each fold, and log the epochs.
 
-    Of a trained encoder and folds, the outcome is one that is fine-tuned on all graphs, for the median number of epochs
-    that the folds chose.
+    For `graphcl predict`, the trained encoder is fine-tuned on all graphs of the folds, for the median number of epochs
+    that they chose; of a split, the model that was scored is kept.
     """
-    options, device = dict(tuning), next(encoder.parameters()).device
-    rate, scores, tests = options.pop("label_rate"), [], []
-    for fold, split in enumerate(fold_splits(dataset, seed) if dataset.benchmark is None else [dataset]):
-        place = {"seed": seed, "start": row, "fold": fold}
-        write = [lambda epoch, place=place: append_text(log, json.dumps(place | epoch) + "\n")]
+    options, device = dict(tuning), next(starts["trained"].parameters()).device
+    rate, scores = options.pop("label_rate"), dict[str, FoldScores]()
+    tests: dict[str, list[Any]] = {row: [] for row in starts}
+
+    def started(encoder: nn.Module, split: GraphDataset) -> tuple[ContrastiveModel, GraphDataset]:
         few = with_label_rate(split, rate, seed)
-        model = with_outputs(copy.deepcopy(encoder), few, seed).to(device)
-        scores.append(finetune(model, few, seed, callbacks=write, on_predicted=lambda *t: tests.append(t), **options))
-    joined = FoldScores.joined(scores)
-    epochs = int(joined.chosen[0])
-    if row == "trained" and dataset.benchmark is None:
-        few, epochs = with_label_rate(whole_split(split), rate, seed), int(np.median(joined.chosen))
-        model = with_outputs(copy.deepcopy(encoder), few, seed).to(device)
+        return with_outputs(copy.deepcopy(encoder), few, seed).to(device), few
+
+    splits = list(fold_splits(dataset, seed)) if dataset.benchmark is None else [dataset]
+    for row, encoder in starts.items():
+        parts = []
+        for fold, split in enumerate(splits):
+            place = {"seed": seed, "start": row, "fold": fold}
+            write = [lambda epoch, place=place: append_text(log, json.dumps(place | epoch) + "\n")]
+            model, few = started(encoder, split)
+            keep: dict[str, Any] = {"callbacks": write, "on_predicted": lambda *test, row=row: tests[row].append(test)}
+            parts.append(finetune(model, few, seed, **keep, **options))
+        scores[row] = FoldScores.joined(parts)
+    epochs = int(scores["trained"].chosen[0])
+    if dataset.benchmark is None:
+        epochs = int(np.median(scores["trained"].chosen))
+        model, few = started(starts["trained"], with_training_part(split, torch.arange(len(split))))
         refit(model, few, seed, **options | {"epochs": epochs})
     assert few.benchmark is not None
     layer: Any = model.projector
     arrays = {name: getattr(layer[0], name).detach().cpu().numpy() for name in ("weight", "bias")}
     arrays |= {"graphs": len(few.benchmark.split["train"]), "epochs": epochs}
-    rows, values = (np.concatenate(parts) for parts in zip(*tests, strict=True))
-    return Outcome({"finetune": joined}, model.encoder, arrays, {"finetune": (rows, values)}, split)
+    rows, values = (np.concatenate(columns) for columns in zip(*tests["trained"], strict=True))
+    return Outcome({"finetune": scores}, model.encoder, arrays, {"finetune": (rows, values)}, split)

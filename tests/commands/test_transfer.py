@@ -14,8 +14,7 @@ from graphcl.config import make_config
 from graphcl.datasets import load_dataset
 from graphcl.errors import InputError
 from graphcl.experiment.encoder_input import load_for
-from graphcl.experiment.finetune import finetune, with_outputs
-from graphcl.experiment.parts import fold_splits, with_label_rate
+from graphcl.experiment.finetune import finetune, fold_splits, with_label_rate, with_outputs
 from graphcl.experiment.predict import predict, predictions
 from graphcl.experiment.scoring import score
 from graphcl.experiment.transfer import untrained_encoder

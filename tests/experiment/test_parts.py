@@ -6,7 +6,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from graphcl.datasets import load_dataset
 from graphcl.errors import InputError
-from graphcl.experiment.parts import fold_splits, with_label_rate
+from graphcl.experiment.finetune import fold_splits, with_label_rate
 from tests.conftest import small_graphs
 
 DATASET = load_dataset(small_graphs(n=60, classes=3))
