@@ -33,7 +33,7 @@ from graphcl.models.contrastive import with_projector
 from graphcl.models.embeddings import Embeddings
 from graphcl.models.interface import OwnEncoder, takes_categories
 from graphcl.models.saved import EncoderDescription, installed_encoders, read_encoder, read_saved, save_encoder
-from graphcl.models.towers import Role, Tower, TwoTowers
+from graphcl.models.wrapper import Role, Tower, TwoTowers
 from graphcl.system.files import new_file
 from graphcl.system.processes import one_thread
 from graphcl.tasks.task import make_task

@@ -48,7 +48,7 @@ from graphcl.loaders.order import WHOLE
 from graphcl.losses import Loss
 from graphcl.methods import Method
 from graphcl.methods.method import explain_single_row
-from graphcl.models.calibrate import has_batchnorm
+from graphcl.models.batchnorm import has_batchnorm
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.interface import OwnEncoders
 from graphcl.registry import encoders, methods

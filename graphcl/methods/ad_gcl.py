@@ -14,7 +14,7 @@ from graphcl.graphs.segment import connected_pairs
 from graphcl.losses.engine.rows import at_least_float32
 from graphcl.methods.method import LossOfViews, Method, Outcome, weight_of
 from graphcl.models.contrastive import ContrastiveModel
-from graphcl.models.encoder import initialise
+from graphcl.models.perceptron import initialise
 from graphcl.registry import methods
 
 

@@ -16,8 +16,8 @@ from graphcl.errors import InputError, InputTypeError
 from graphcl.graphs.batching import check_batch
 from graphcl.models.encoder import GraphEncoder
 from graphcl.models.interface import accepts, call, check_signature, kind, optional_arguments, width_of
+from graphcl.models.perceptron import make_projector
 from graphcl.models.pieces import LazyBatch, in_pieces
-from graphcl.models.projector import make_projector
 
 Role = Literal["query", "target"]
 """Role of a graph in a pair."""
@@ -71,7 +71,7 @@ class ContrastiveModel(nn.Module):
         check_signature(encoder, "edge_index", "batch")
         width = out_channels or width_of(encoder)
         self._name = name = type(encoder).__name__
-        special = _special_model(encoder)
+        special = getattr(encoder, "contrasted_by", None)  # of encoders whose embeddings are no tensor
         if special is not None and not isinstance(self, special):
             model = special.__name__
             raise InputError(f"{name} returns {special.form} rows, which no layer can follow; use {model}, or gin.")
@@ -128,15 +128,14 @@ class ContrastiveModel(nn.Module):
 
     def _encode_batch(self, batch: Batch, edge_weight: Tensor | None = None) -> Tensor:
         check_batch(batch)
-        own = batch.get("edge_weight")
+        weight = batch.get("edge_weight")
         if edge_weight is not None:
             self.require("edge_weight")
-            own = edge_weight if own is None else own * edge_weight
+            weight = edge_weight if weight is None else weight * edge_weight
         part, size = _extent(batch)
+        of_edges = {"edge_attr": batch.get("edge_attr"), "edge_weight": weight}
         parts = None if size == batch.num_graphs else [part]
-        given = size, batch.x, batch.edge_index, batch.batch
-        h = self._encode(*given, edge_attr=batch.get("edge_attr"), edge_weight=own, parts=parts)
-        return h if parts is None else h[: batch.num_graphs]
+        return self._encode(size, batch.x, batch.edge_index, batch.batch, parts=parts, **of_edges)[: batch.num_graphs]
 
     def encode_nodes(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the embeddings `[B, H]` of the graphs in `batch` and the representations `[N, H]` of its nodes.
@@ -150,9 +149,10 @@ class ContrastiveModel(nn.Module):
         uses = {"batch": True} | optional_arguments(self.encoder, ("size", *values), "with_nodes")
         h, nodes = call(with_nodes, batch.x, batch.edge_index, uses, batch=batch.batch, size=batch.num_graphs, **values)
         wanted = [[batch.num_graphs, self.width], [batch.x.size(0), self.width]]
-        if (found := [list(h.shape), list(nodes.shape)]) != wanted:
+        shapes = [list(h.shape), list(nodes.shape)]
+        if shapes != wanted:
             raise InputError(
-                f"{self._name}.with_nodes must return {wanted[0]} and {wanted[1]}, got {found[0]} and {found[1]}."
+                f"{self._name}.with_nodes must return {wanted[0]} and {wanted[1]}, got {shapes[0]} and {shapes[1]}."
             )
         return h, nodes
 
@@ -184,7 +184,7 @@ class ContrastiveModel(nn.Module):
 
     def project(self, *h: Tensor) -> tuple[Tensor, ...]:
         """Return the projections `[B, D]` of each embedding `[B, H]`, all computed in one call of the projector."""
-        return self.projector(torch.cat(h)).split([each.size(0) for each in h])
+        return self.projector(torch.cat(h)).split([rows.size(0) for rows in h])
 
     def project_views(self, view1: Batch, view2: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Return the embeddings of the first view, see `rows`, and the projections `[B, D]` of each view."""
@@ -229,7 +229,7 @@ class ContrastiveModel(nn.Module):
 
     @property
     def takes_padding(self) -> bool:
-        """Whether the encoder leaves out the padding of views, see `graphcl.models.padding`."""
+        """Whether the encoder leaves out the padding of views, see `graphcl.models.batchnorm`."""
         return "parts" in self._optional and isinstance(self.encoder, GraphEncoder)
 
     def node_encoder(self) -> Callable[..., tuple[Tensor, Tensor]]:
@@ -247,8 +247,8 @@ class ContrastiveModel(nn.Module):
         if not accepts(self.encoder, argument):
             raise InputError(f"{self._name} takes no `{argument}`; use gin, or add it to its forward.")
 
-    def _encode(self, size: int, x: Tensor, edge_index: Tensor, batch: Tensor, **known: Any) -> Tensor:
-        h = call(self.encoder, x, edge_index, {"batch": True} | self._optional, batch=batch, size=size, **known)
+    def _encode(self, size: int, x: Tensor, edge_index: Tensor, batch: Tensor, **more: Any) -> Tensor:
+        h = call(self.encoder, x, edge_index, {"batch": True} | self._optional, batch=batch, size=size, **more)
         if not isinstance(h, Tensor):
             raise InputTypeError(f"{self._name} must return a tensor [B, H], one row per graph, got {kind(h)}.")
         if h.dim() != 2 or h.size(0) != size:
@@ -275,7 +275,8 @@ def model_of(encoder: nn.Module, projection: int | None = None, projector: Proje
 
     It is of the class that the encoder names as `contrasted_by`, and then without a projector, if it names one.
     """
-    if (special := _special_model(encoder)) is not None:
+    special: type[ContrastiveModel] | None = getattr(encoder, "contrasted_by", None)
+    if special is not None:
         return special(encoder, projector="none")
     return ContrastiveModel(encoder, projection, projector)
 
@@ -284,8 +285,3 @@ def with_projector(encoder: nn.Module) -> ContrastiveModel:
     """Return the model of `encoder` and an untrained projector, in the training mode of `encoder`."""
     with torch.random.fork_rng(devices=[]):
         return model_of(encoder).train(encoder.training)
-
-
-def _special_model(encoder: nn.Module) -> type[ContrastiveModel] | None:
-    """Return the class of model that an encoder needs, as its embeddings are no tensor; None for other encoders."""
-    return getattr(encoder, "contrasted_by", None)

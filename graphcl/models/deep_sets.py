@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from graphcl.arguments import Channels, Layers
 from graphcl.errors import InputError
 from graphcl.models.aggregate import SegmentIndex, count_graphs, segment_sum
-from graphcl.models.encoder import initialise
+from graphcl.models.perceptron import initialise
 from graphcl.registry import encoders
 
 

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import Linear, MessagePassing
+from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import scatter
 
 from graphcl.arguments import Needs
 from graphcl.errors import InputError
 from graphcl.models.aggregate import SegmentIndex, count_graphs, gather_rows, segment_sum
-from graphcl.models.padding import Padding, Parts, padded_norm
-from graphcl.models.perceptron import has_hooks
+from graphcl.models.batchnorm import Parts
 
 OF_GRAPHS = Needs("graphs", "{value} has no effect with method {method}, which contrasts {rows}; leave it out")
 Readout = Annotated[Literal["sum", "mean", "max"], OF_GRAPHS]
 """Operation that reduces the node rows of a graph to one row."""
-AnyModule = TypeVar("AnyModule", bound=nn.Module)
 Aggregate = Callable[[Any, Tensor], Tensor]
 """Function `(layer, nodes [N, H]) -> [N, H]` that adds the sum of the incoming messages to each node's row."""
 
@@ -162,36 +160,3 @@ class _Messages(MessagePassing):
             return edge_weight
         mask = self._edge_mask.sigmoid() if self._apply_sigmoid else self._edge_mask
         return mask if edge_weight is None else mask * edge_weight
-
-
-def normalise(norm: nn.Module, nodes: Tensor, parts: Parts) -> Tensor:
-    """Return `norm` applied to `nodes [N, H]`, separately to each block of `parts`."""
-    if parts is None:
-        return norm(nodes)
-    sizes = [each.rows if isinstance(each, Padding) else each for each in parts]
-    blocks = nodes.split(sizes)
-    if paddings := [each for each in parts if isinstance(each, Padding)]:
-        return torch.cat([padded_norm(norm, *each) for each in zip(blocks, paddings, strict=True)])
-    if (
-        type(norm) is not nn.BatchNorm1d
-        or not (norm.training and norm.affine and norm.momentum)
-        or min(sizes) < 2
-        or has_hooks(norm)
-    ):
-        return torch.cat([norm(block) for block in blocks])
-    # The module counts its batches on the device, one by one, which takes as many operations as normalising.
-    state = norm.weight, norm.bias, norm.running_mean, norm.running_var, True, norm.momentum, norm.eps
-    rows = torch.cat([torch.native_batch_norm(block, *state)[0] for block in blocks])
-    if norm.num_batches_tracked is not None:
-        norm.num_batches_tracked.add_(len(blocks))
-    return rows
-
-
-def initialise(module: AnyModule) -> AnyModule:
-    """Reset all linear layers of `module` in place (Xavier-uniform weights, zero biases) and return it."""
-    for layer in module.modules():
-        if isinstance(layer, nn.Linear | Linear):
-            nn.init.xavier_uniform_(layer.weight)
-            if layer.bias is not None:
-                nn.init.zeros_(layer.bias)
-    return module

@@ -12,9 +12,9 @@ from graphcl.arguments import Channels, Layers
 from graphcl.errors import InputError
 from graphcl.models import compiled, triton_gin
 from graphcl.models.aggregate import CSRAdjacency, SegmentIndex, tracing
-from graphcl.models.encoder import OF_GRAPHS, Aggregate, GraphEncoder, initialise, normalise
-from graphcl.models.padding import Parts
-from graphcl.models.perceptron import Perceptron
+from graphcl.models.batchnorm import Parts, normalise
+from graphcl.models.encoder import OF_GRAPHS, Aggregate, GraphEncoder
+from graphcl.models.perceptron import Perceptron, initialise
 from graphcl.registry import encoders
 
 GINReadout = Annotated[Literal["sum", "mean", "max", "log_sum"], OF_GRAPHS]

@@ -1,14 +1,20 @@
-"""Define the perceptron of GIN's layers and of the projector, with its gradient as one operation."""
+"""Define the perceptron of GIN's layers, with its gradient as one operation, and projectors of embeddings."""
 
 from __future__ import annotations
 
-from typing import Any
+from itertools import pairwise
+from typing import Any, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
+from torch_geometric.nn import Linear
 
+from graphcl.arguments import ProjectorName
+from graphcl.errors import InputError
 from graphcl.models.aggregate import tracing
+
+AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 
 class Perceptron(nn.Sequential):
@@ -33,8 +39,8 @@ class Perceptron(nn.Sequential):
 
 def has_hooks(*modules: nn.Module) -> bool:
     """Return whether a forward or backward hook is registered on one of `modules`."""
-    for each in modules:  # a generator would be called again for each hook, at every step
-        if each._forward_hooks or each._forward_pre_hooks or each._backward_hooks or each._backward_pre_hooks:
+    for module in modules:  # a generator would be called again for each hook, at every step
+        if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks:
             return True
     return False
 
@@ -69,9 +75,9 @@ class _Perceptron(torch.autograd.Function):
         if torch.is_grad_enabled():  # for second derivatives, let autograd derive the gradient
             again = linear(linear(x, *inputs[1:3]).relu(), *inputs[3:])
             again = again if out is None else again.relu()
-            needed = [each for each, needs in zip(inputs, wanted, strict=True) if needs]
-            found = iter(torch.autograd.grad(again, needed, grad, create_graph=True))
-            return *(next(found) if needs else None for needs in wanted), None
+            needed = [tensor for tensor, needs in zip(inputs, wanted, strict=True) if needs]
+            grads = iter(torch.autograd.grad(again, needed, grad, create_graph=True))
+            return *(next(grads) if needs else None for needs in wanted), None
         if out is not None:
             grad = torch.ops.aten.threshold_backward(grad, out, 0)
         of_hidden = torch.ops.aten.threshold_backward(grad @ w2, hidden, 0)
@@ -83,3 +89,45 @@ class _Perceptron(torch.autograd.Function):
             grad.sum(dim=0) if wanted[4] else None,
             None,
         )
+
+
+def make_projector(width: int, out: int, form: ProjectorName = "mlp") -> nn.Module:
+    """Return a new projector, with Xavier-initialised weights and zero biases unless `form` is `elu`.
+
+    The input and the hidden layers have `width` columns, the output `out`. The form is `mlp` (Linear, ReLU, Linear),
+    `elu` (Linear, ELU, Linear, with PyTorch's initial weights, as in GRACE), `linear` (one layer, as in MoCo v1),
+    `residual` (three blocks of Linear and ReLU, plus a linear shortcut, as in InfoGraph) or `none` (the identity, as in
+    BGRL and DGI). An unknown form, or `none` for unequal widths, raises InputError.
+    """
+    if form not in get_args(ProjectorName):
+        raise InputError(f"`projector` must be 'mlp', 'elu', 'linear', 'residual' or 'none', got {form!r}.")
+    if form == "none":
+        if width != out:
+            raise InputError(f"`projection` must be the encoder's width {width} with projector none, got {out}.")
+        return nn.Identity()
+    if form == "elu":
+        return nn.Sequential(nn.Linear(width, width), nn.ELU(), nn.Linear(width, out))
+    if form == "residual":
+        return initialise(_Residual(width, out))
+    return initialise(Perceptron(width, width, out) if form == "mlp" else nn.Sequential(nn.Linear(width, out)))
+
+
+class _Residual(nn.Module):
+    def __init__(self, width: int, out: int) -> None:
+        super().__init__()
+        linear_layers = (nn.Linear(a, b) for a, b in pairwise([width, width, width, out]))
+        self.block = nn.Sequential(*(module for layer in linear_layers for module in (layer, nn.ReLU())))
+        self.shortcut = nn.Linear(width, out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.block(x) + self.shortcut(x)
+
+
+def initialise(module: AnyModule) -> AnyModule:
+    """Reset all linear layers of `module` in place (Xavier-uniform weights, zero biases) and return it."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear | Linear):
+            nn.init.xavier_uniform_(layer.weight)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+    return module

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -31,8 +31,8 @@ class LazyBatch:
     def get(self, key: str) -> Tensor | None:
         """Return an attribute with one entry per graph, `[B]`; None if the graphs lack it."""
         if key not in self._entries:
-            found = [piece().get(key) for piece in self.pieces]
-            self._entries[key] = None if found[0] is None else torch.cat(found)
+            parts = [piece().get(key) for piece in self.pieces]
+            self._entries[key] = None if parts[0] is None else torch.cat(parts)
         return self._entries[key]
 
     @property
@@ -66,64 +66,44 @@ def in_pieces(module: nn.Module, encode: Callable[[Batch], Tensor], batch: Batch
         (arXiv 2101.06983). Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016 (arXiv 1604.06174).
     """
     if isinstance(batch, Batch):
-        cut = split(batch, piece_sizes(batch.num_graphs, size))
-        batch = LazyBatch([partial(_same, piece) for piece in cut], batch.num_graphs)
-    statistics = _RunningStatistics(module)
+        pieces = split(batch, piece_sizes(batch.num_graphs, size))
+        batch = LazyBatch([partial(_identity, piece) for piece in pieces], batch.num_graphs)
+    norms = [layer for layer in module.modules() if isinstance(layer, _BatchNorm) and layer.training]
+    statistics = [buffer for norm in norms for buffer in norm.buffers(recurse=False)]
+    sums = [torch.zeros_like(buffer, dtype=torch.float64) for buffer in statistics]
 
     def make_and_encode(make: Callable[[], Batch]) -> Tensor:
         return encode(make())
 
-    again: Any = partial(checkpoint, make_and_encode, use_reentrant=False, context_fn=statistics.only_before)
-    again_needed = torch.is_grad_enabled() and len(batch.pieces) > 1
+    encode_piece: Any = make_and_encode
+    if torch.is_grad_enabled() and len(batch.pieces) > 1:
+        encode_piece = partial(
+            checkpoint,
+            make_and_encode,
+            use_reentrant=False,
+            context_fn=lambda: (nullcontext(), _restored(statistics)),
+        )
     rows = []
-    with statistics.averaged():
-        for make in batch.pieces:
-            with statistics.of_piece():
-                rows.append(again(make) if again_needed else make_and_encode(make))
+    for make in batch.pieces:
+        with _restored(statistics):
+            rows.append(encode_piece(make))
+            for total, buffer in zip(sums, statistics, strict=True):
+                total += buffer.detach()
+    for total, buffer in zip(sums, statistics, strict=True):
+        buffer.data.copy_(total / len(batch.pieces))
     return torch.cat(rows)
 
 
-def _same(piece: Batch) -> Batch:
+def _identity(piece: Batch) -> Batch:
     return piece
 
 
-class _RunningStatistics:
-    """The running statistics of all BatchNorm layers of a module that train."""
-
-    def __init__(self, module: nn.Module) -> None:
-        norms = [each for each in module.modules() if isinstance(each, _BatchNorm) and each.training]
-        self._buffers = [each for norm in norms for each in norm.buffers(recurse=False)]
-
-    @contextmanager
-    def kept(self) -> Iterator[None]:
-        """Restore the statistics at the end."""
-        before = [each.clone() for each in self._buffers]
-        try:
-            yield
-        finally:
-            self._set(before)
-
-    def only_before(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-        """Return contexts of the first and the second forward pass; the second leaves the statistics as they are."""
-        return nullcontext(), self.kept()
-
-    @contextmanager
-    def averaged(self) -> Iterator[None]:
-        """At the end, set the statistics to the mean of those that the calls of `of_piece` left."""
-        self._sums, self._count = [torch.zeros_like(each, dtype=torch.float64) for each in self._buffers], 0
+@contextmanager
+def _restored(buffers: Sequence[Tensor]) -> Iterator[None]:
+    """Restore `buffers` at the end, unseen by autograd, which saves them but does not use them."""
+    before = [buffer.clone() for buffer in buffers]
+    try:
         yield
-        self._set([each / self._count for each in self._sums])
-
-    @contextmanager
-    def of_piece(self) -> Iterator[None]:
-        """Start from the statistics before the batch."""
-        with self.kept():
-            yield
-            self._count += 1
-            for total, buffer in zip(self._sums, self._buffers, strict=True):
-                total += buffer.detach()
-
-    @torch.no_grad()
-    def _set(self, values: list[Tensor]) -> None:
-        for buffer, value in zip(self._buffers, values, strict=True):
-            buffer.data.copy_(value)  # unseen by autograd, which saves the buffers but does not use them
+    finally:
+        for buffer, value in zip(buffers, before, strict=True):
+            buffer.data.copy_(value)

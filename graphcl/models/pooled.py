@@ -1,15 +1,19 @@
-"""Graph encoder made of a node encoder, such as PyG's basic models, and a readout."""
+"""Graph encoders made of a node encoder and a readout; PyG's GCN, GAT, GraphSAGE and PNA are registered."""
 
 from __future__ import annotations
 
-from torch import Tensor, nn
-from torch_geometric.nn import Aggregation, MaxAggregation, MeanAggregation, SumAggregation
+from typing import Any
 
-from graphcl.arguments import named_arguments
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import GAT, GCN, PNA, Aggregation, GraphSAGE, MaxAggregation, MeanAggregation, SumAggregation
+
+from graphcl.arguments import Channels, Count, Layers, named_arguments
 from graphcl.errors import InputError, InputTypeError
 from graphcl.models.aggregate import count_graphs
 from graphcl.models.encoder import Readout
 from graphcl.models.interface import accepts, call, check_signature, optional_arguments, width_of
+from graphcl.registry import encoders
 
 _AGGREGATIONS = {"sum": SumAggregation, "mean": MeanAggregation, "max": MaxAggregation}
 
@@ -101,3 +105,52 @@ class Pooled(nn.Module):
                 f"returns one row per graph needs no `Pooled`."
             )
         return self.readout(rows, batch, dim_size=count_graphs(batch) if size is None else size), rows
+
+
+@encoders.register("gcn")
+def gcn(
+    in_channels: int, *, hidden_channels: Channels = 32, num_layers: Layers = 3, readout: Readout = "sum"
+) -> nn.Module:
+    """Return a graph convolutional network (Kipf and Welling 2017), PyG's `GCN`."""
+    return _pooled(GCN, in_channels, hidden_channels, num_layers, readout)
+
+
+@encoders.register("gat")
+def gat(
+    in_channels: int,
+    *,
+    hidden_channels: Channels = 32,
+    num_layers: Layers = 3,
+    readout: Readout = "sum",
+    heads: Count = 4,
+) -> nn.Module:
+    """Return a graph attention network (Velickovic et al. 2018), PyG's `GAT`; `heads` divides `hidden_channels`."""
+    if hidden_channels % heads:
+        raise InputError(f"`hidden_channels` must be a multiple of `heads`, got {hidden_channels} and {heads}.")
+    return _pooled(GAT, in_channels, hidden_channels, num_layers, readout, heads=heads)
+
+
+@encoders.register("sage")
+def sage(
+    in_channels: int, *, hidden_channels: Channels = 32, num_layers: Layers = 3, readout: Readout = "sum"
+) -> nn.Module:
+    """Return a GraphSAGE network (Hamilton et al. 2017), PyG's `GraphSAGE`, with mean aggregation."""
+    return _pooled(GraphSAGE, in_channels, hidden_channels, num_layers, readout)
+
+
+@encoders.register("pna")
+def pna(
+    in_channels: int, *, hidden_channels: Channels = 32, num_layers: Layers = 3, readout: Readout = "sum"
+) -> nn.Module:
+    """Return a principal neighbourhood aggregation network (Corso et al. 2020), PyG's `PNA`, without degree scalers."""
+    degrees = torch.ones(2, dtype=torch.long)  # required, but not used by the scaler `identity`
+    options = {"aggregators": ["mean", "min", "max", "std"], "scalers": ["identity"], "deg": degrees}
+    return _pooled(PNA, in_channels, hidden_channels, num_layers, readout, **options)
+
+
+def _pooled(
+    model: Any, in_channels: int, hidden_channels: int, num_layers: int, readout: Readout, **options: Any
+) -> nn.Module:
+    """Return a pooled `model`; its embeddings have `num_layers * hidden_channels` columns, as in `gin`."""
+    options |= {"norm": "batch_norm", "jk": "cat"}
+    return Pooled(model(in_channels, hidden_channels, num_layers, hidden_channels * num_layers, **options), readout)

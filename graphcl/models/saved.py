@@ -18,9 +18,9 @@ import contextlib
 import functools
 import math
 import os
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from importlib.metadata import EntryPoint
+from itertools import starmap
 from pathlib import Path
 from typing import IO, Any, Literal, cast
 
@@ -32,8 +32,7 @@ from graphcl.arguments import Count, Name, ProjectorName, named_arguments, probl
 from graphcl.errors import InputError, one_line
 from graphcl.graphs.columns import Scale
 from graphcl.models.interface import OwnEncoder, accepts, make_encoder, own_encoder, width_of
-from graphcl.models.standardised import Standardised
-from graphcl.models.towers import Role, make_tower
+from graphcl.models.wrapper import Role, Standardised, Tower
 from graphcl.registry import encoders, entry_points
 from graphcl.system.arrays import read_torch_file, write_torch_file
 from graphcl.version import __version__
@@ -71,7 +70,7 @@ class EncoderDescription(BaseModel, frozen=True, extra="forbid", strict=True):
         scales: mean and deviation of the columns of `x` and `edge_attr` in training, if they were standardised.
         settings: settings of the training run, such as loss and method, as in a run's `config.yaml`.
         graphcl: version of this library that wrote the file.
-        tower: form of the projector that follows the encoder, see `graphcl.models.towers.Tower`; None without one.
+        tower: form of the projector that follows the encoder, see `graphcl.models.wrapper.Tower`; None without one.
         target: description of the encoder of targets; None if targets have the encoder of queries.
     """
 
@@ -152,9 +151,9 @@ def save_encoder(
     """
     values = description.model_dump(exclude={key for key in ("tower", "target") if getattr(description, key) is None})
     content = {"format": FORMAT, "version": VERSION, **values}
-    for key, each in (("weights", weights), ("target_weights", target_weights or {})):
-        if each:
-            content[key] = {seed: {name: w.cpu() for name, w in state.items()} for seed, state in each.items()}
+    for key, states in (("weights", weights), ("target_weights", target_weights or {})):
+        if states:
+            content[key] = {seed: {name: w.cpu() for name, w in state.items()} for seed, state in states.items()}
     write_torch_file(file, content)
 
 
@@ -193,38 +192,41 @@ def read_encoder(
     if seed not in weights:
         raise InputError(f"{file} holds no seed {seed!r}; it holds {', '.join(map(str, weights))}.")
     state, name, arguments = weights[seed], description.encoder.name, description.encoder.arguments
-    make: Callable[[], nn.Module]
-    if encoder is not None:
-        make = partial(own_encoder, encoder, description.in_channels)
-    elif arguments is None or name not in encoders:
-        raise InputError(
-            f"{file} holds weights of `{name}`, which is not registered here; pass its file as --import FILE; in "
-            "Python, import the module that registers it, or pass such a module as `encoder=`."
-        )
-    elif found := encoders.problems(name, arguments, "encoder.arguments."):
-        raise InputError(f"{file}: {' '.join(found)}")
-    else:
-        make = partial(new_encoder, description)
-    if encoder is not None and description.tower is not None:
-        make = partial(make_tower, make, description.out_channels, description.tower)
-    _check_sizes(description, state, file)
+    if encoder is None:
+        if arguments is None or name not in encoders:
+            raise InputError(
+                f"{file} holds weights of `{name}`, which is not registered here; pass its file as --import FILE; in "
+                "Python, import the module that registers it, or pass such a module as `encoder=`."
+            )
+        lines = encoders.problems(name, arguments, "encoder.arguments.")
+        if lines:
+            raise InputError(f"{file}: {' '.join(lines)}")
+    limit = max([LARGE, *(size for weight in state.values() if weight.numel() for size in weight.shape)])
+    for key, value in {**description.model_dump(include={"in_channels", "edge_dim"}), **(arguments or {})}.items():
+        if isinstance(value, int) and value > limit:
+            raise InputError(f"{file} is corrupted: `{key}` is {shown(value)}, but no weight is that large.")
     if encoder is None:
         # Check on the meta device first, so that a file cannot make us allocate large weights. Encoders that read their
         # weights in the constructor fail there; the second check below covers them.
         with contextlib.suppress(NotImplementedError, RuntimeError), torch.device("meta"):
-            _check_fit(description, state, make(), file)
+            _fitting(description, state, new_encoder(description), file)
     with torch.random.fork_rng(devices=[]):
-        module = make()
-    _check_fit(description, state, module, file)
-    module.load_state_dict(_renamed(state, module))
+        module = new_encoder(description, encoder)
+    module.load_state_dict(_fitting(description, state, module, file))
     return module.eval(), description
 
 
-def new_encoder(description: EncoderDescription) -> nn.Module:
-    """Return an untrained encoder of the described architecture, with its projector if it has one."""
-    name, arguments = description.encoder.name, description.encoder.arguments or {}
-    make = partial(make_encoder, name, arguments, description.in_channels, description.edge_dim)
-    return make() if description.tower is None else make_tower(make, description.out_channels, description.tower)
+def new_encoder(description: EncoderDescription, encoder: OwnEncoder | None = None) -> nn.Module:
+    """Return an untrained encoder of the described architecture, with its projector if it has one.
+
+    `encoder` is that of `load_encoder`.
+    """
+    columns, arguments = description.in_channels, description.encoder.arguments or {}
+    if encoder is None:
+        module = make_encoder(description.encoder.name, arguments, columns, description.edge_dim)
+    else:
+        module = own_encoder(encoder, columns)
+    return module if description.tower is None else Tower(module, description.out_channels, description.tower)
 
 
 def read_saved(path: str | os.PathLike[str], role: Role = "query") -> tuple[EncoderDescription, Weights]:
@@ -240,22 +242,23 @@ def read_saved(path: str | os.PathLike[str], role: Role = "query") -> tuple[Enco
     content = read_torch_file(file, "an encoder is saved as plain tensors by `python -m graphcl.run` or GraphCL.save")
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise InputError(f"{file} is not an encoder of this library: its `format` is not {FORMAT!r}.")
-    if (version := content.get("version")) != VERSION:
+    version = content.get("version")
+    if version != VERSION:
         raise InputError(f"{file} has format {shown(version)}, this library reads {VERSION}; train it again.")
     outer = ("format", "version", "weights", "target_weights")
     values = {one_line(key): value for key, value in content.items() if key not in outer}
     try:
         description = EncoderDescription.model_validate(values)
     except ValidationError as error:
-        found = " ".join(problems(error, EncoderDescription))
-        raise InputError(f"{file} is corrupted: {found}") from None
+        raise InputError(f"{file} is corrupted: {' '.join(problems(error, EncoderDescription))}") from None
     weights: Any = content.get("weights")
     if role == "target" and description.target is not None:
         description, weights = description.target, content.get("target_weights")
     _check_weights(weights, file)
-    for key, scale in description.scales.items():
+    for key, (means, deviations) in description.scales.items():
         columns = description.in_channels if key == "x" else description.edge_dim
-        if any(len(each) != columns for each in scale) or not all(0 < each < math.inf for each in scale[1]):
+        fits = len(means) == len(deviations) == columns
+        if not fits or not all(0 < deviation < math.inf for deviation in deviations):
             raise InputError(f"{file} is corrupted: the scales of `{key}` do not fit {columns} columns.")
     if not 0 <= description.degree_columns <= min(description.max_degree + 1, MAX_DEGREES):
         raise InputError(
@@ -275,9 +278,14 @@ def installed_encoders() -> dict[str, EntryPoint]:
 
 def _check_weights(weights: Any, file: Path) -> None:
     """Raise InputError unless `weights` maps seeds to state dicts, with finite values and variances >= 0."""
+
+    def is_weight(key: Any, value: Any) -> bool:
+        dense = isinstance(value, Tensor) and value.layout == torch.strided and value.device.type == "cpu"
+        return isinstance(key, str) and dense and not value.is_complex()
+
     states = weights if isinstance(weights, dict) and weights else {None: {}}
     for seed, state in states.items():
-        if type(seed) is not int or not isinstance(state, dict) or not all(map(_is_weight, state.items())):
+        if type(seed) is not int or not isinstance(state, dict) or not all(starmap(is_weight, state.items())):
             raise InputError(f"{file} is corrupted: `weights` must map seeds to the state dicts of an encoder.")
         for key, value in state.items():
             least = 0 if key.endswith("running_var") else -torch.inf
@@ -286,51 +294,38 @@ def _check_weights(weights: Any, file: Path) -> None:
                 raise InputError(f"{file} is corrupted: {wrong}; train it again.")
 
 
-def _is_weight(item: tuple[Any, Any]) -> bool:
-    key, value = item
-    dense = isinstance(value, Tensor) and value.layout == torch.strided and value.device.type == "cpu"
-    return isinstance(key, str) and dense and not value.is_complex()
+def _fitting(
+    description: EncoderDescription, state: Mapping[str, Tensor], module: nn.Module, file: Path
+) -> dict[str, Tensor]:
+    """Return the weights `state` by the keys of `module`, or raise InputError if they or the width do not fit.
 
-
-def _check_sizes(description: EncoderDescription, state: Mapping[str, Tensor], file: Path) -> None:
-    """Raise InputError if a number in `description` exceeds both `LARGE` and every dimension of the weights."""
-    limit = max([LARGE, *(size for value in state.values() if value.numel() for size in value.shape)])
-    numbers = description.model_dump(include={"in_channels", "edge_dim"})
-    for key, value in {**numbers, **(description.encoder.arguments or {})}.items():
-        if isinstance(value, int) and value > limit:
-            raise InputError(f"{file} is corrupted: `{key}` is {shown(value)}, but no weight is that large.")
-
-
-def _check_fit(description: EncoderDescription, state: Mapping[str, Tensor], module: nn.Module, file: Path) -> None:
-    """Raise InputError unless the weights and the width of the file are those of `module`."""
+    Keys may differ by what a compiled or parallel module adds to them.
+    """
     resize_for = getattr(module, "resize_for", None)  # of encoders whose number of weights depends on their training
     problem = "" if resize_for is None else resize_for(state)
     if problem:
         raise InputError(f"{file} cannot be used: {problem}; train it again.")
-    state = _renamed(state, module)
-    saved, own = ({key: f"{list(w.shape)} {w.dtype}" for key, w in of.items()} for of in (state, module.state_dict()))
-    found = [
-        f"`{one_line(key, 60)}` is {saved.get(key, 'missing')} in the file and {own.get(key, 'missing')} in the module"
-        for key in dict.fromkeys([*saved, *own])
-        if saved.get(key) != own.get(key)
-    ]
-    if found:
-        name, kind = description.encoder.name, type(module).__name__
-        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-        raise InputError(f"{file} holds weights of `{name}` that do not fit {kind}: {'; '.join(found[:3])}{more}.")
-    if (width := getattr(module, "out_channels", description.out_channels)) != description.out_channels:
-        raise InputError(f"{file} is corrupted: its encoder is {width} wide, not {description.out_channels}.")
-
-
-def _renamed(state: Mapping[str, Tensor], module: nn.Module) -> dict[str, Tensor]:
-    """Return `state` with the keys of `module`, if they differ by what a compiled or parallel module adds to them."""
 
     def bare(key: str) -> str:
         return key.replace("_orig_mod.", "").removeprefix("module.")
 
-    keys = module.state_dict().keys()
-    by_bare = {bare(key): key for key in keys}
-    return {key if key in keys else by_bare.get(bare(key), key): weight for key, weight in state.items()}
+    wanted = module.state_dict()
+    by_bare = {bare(key): key for key in wanted}
+    renamed = {key if key in wanted else by_bare.get(bare(key), key): weight for key, weight in state.items()}
+    saved, here = ({key: f"{list(w.shape)} {w.dtype}" for key, w in of.items()} for of in (renamed, wanted))
+    lines = [
+        f"`{one_line(key, 60)}` is {saved.get(key, 'missing')} in the file and {here.get(key, 'missing')} in the module"
+        for key in dict.fromkeys([*saved, *here])
+        if saved.get(key) != here.get(key)
+    ]
+    if lines:
+        name, kind = description.encoder.name, type(module).__name__
+        more = f" and {len(lines) - 3} more" if len(lines) > 3 else ""
+        raise InputError(f"{file} holds weights of `{name}` that do not fit {kind}: {'; '.join(lines[:3])}{more}.")
+    width = getattr(module, "out_channels", description.out_channels)
+    if width != description.out_channels:
+        raise InputError(f"{file} is corrupted: its encoder is {width} wide, not {description.out_channels}.")
+    return renamed
 
 
 def _file(path: str | os.PathLike[str]) -> Path:

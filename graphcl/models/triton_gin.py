@@ -21,8 +21,8 @@ from torch import Tensor
 
 from graphcl.graphs import native
 from graphcl.models.aggregate import CSRAdjacency, SegmentIndex
+from graphcl.models.batchnorm import Padding, Parts
 from graphcl.models.compiled import by_torch, plain_weights
-from graphcl.models.padding import Padding, Parts
 from graphcl.system.kernels import jit, tl, triton
 
 kernel = jit("first_blocks", "second_row", "blocks")

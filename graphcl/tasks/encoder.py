@@ -17,7 +17,7 @@ from graphcl.graphs.columns import Scale
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.interface import OwnEncoder, accepts, make_encoder, own_encoder, takes_categories
 from graphcl.models.saved import EncoderDescription, EncoderName, read_encoder
-from graphcl.models.towers import Tower
+from graphcl.models.wrapper import Tower
 from graphcl.registry import encoders
 from graphcl.system.memory import total_memory
 

@@ -22,11 +22,11 @@ from graphcl.loaders.mining import mine_hard_negatives
 from graphcl.loaders.order import WHOLE, EpochBatches, Shard
 from graphcl.loaders.pairs import EpochPairs, segments
 from graphcl.methods import Method
-from graphcl.models.calibrate import calibrate
+from graphcl.models.batchnorm import calibrate
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.interface import OwnEncoders, accepts
 from graphcl.models.saved import EncoderDescription
-from graphcl.models.towers import Tower, TwoTowers
+from graphcl.models.wrapper import Tower, TwoTowers
 from graphcl.registry import losses, tasks
 from graphcl.tasks.encoder import describe_encoder, encoder_maker, has_numbers
 from graphcl.tasks.task import CALIBRATION_SEED, EMBED_BATCH, Task, both

@@ -27,11 +27,11 @@ from graphcl.graphs.columns import Scale
 from graphcl.loaders.loader import make_loader
 from graphcl.loaders.order import WHOLE, EpochBatches, Shard, check_shard
 from graphcl.methods import Method
-from graphcl.models.calibrate import calibrate
+from graphcl.models.batchnorm import calibrate
 from graphcl.models.contrastive import ContrastiveModel, model_of
 from graphcl.models.interface import OwnEncoder, OwnEncoders, accepts
 from graphcl.models.saved import EncoderDescription
-from graphcl.models.towers import Tower
+from graphcl.models.wrapper import Tower
 from graphcl.registry import encoders, evaluators, losses, methods, tasks
 from graphcl.tasks.encoder import describe_encoder, encoder_maker, load_initial
 from graphcl.tasks.parts import grouped_parts, places, split_column

@@ -16,8 +16,8 @@ from graphcl.distributed import ranks
 from graphcl.errors import InputError
 from graphcl.graphs.batching import assemble
 from graphcl.methods import Method, Outcome
+from graphcl.models.batchnorm import Padding
 from graphcl.models.contrastive import ContrastiveModel
-from graphcl.models.padding import Padding
 from graphcl.training.settings import TrainingSettings
 
 Step = Callable[[Batch, Batch, Tensor | None], Outcome | None]

@@ -24,8 +24,7 @@ from graphcl.extensions.nodes.task import NeighbourLoader
 from graphcl.graphs.compact import Compact
 from graphcl.loaders import resident
 from graphcl.loaders.pairs import EpochPairs
-from graphcl.models.calibrate import calibrate
-from graphcl.models.padding import Padding, padded_norm
+from graphcl.models.batchnorm import Padding, calibrate, padded_norm
 from graphcl.registry import augmentations, encoders, losses, methods
 from graphcl.training import epoch
 from graphcl.training.checkpoint import Checkpoints

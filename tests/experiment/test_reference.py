@@ -11,7 +11,7 @@ from torch_geometric.data import Batch, Data
 
 from graphcl.errors import InputError
 from graphcl.evaluate import knn, logreg, svm
-from graphcl.models.calibrate import calibrate
+from graphcl.models.batchnorm import calibrate
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.gin import GIN
 from graphcl.references.statistics import graph_statistics

@@ -18,7 +18,7 @@ from graphcl.evaluate import Kernel
 from graphcl.evaluate.graphs.retrieval import _by_pairs
 from graphcl.evaluate.ranking import cosines, rank_pairs
 from graphcl.experiment.run_config import run
-from graphcl.models.towers import Tower
+from graphcl.models.wrapper import Tower
 from graphcl.registry import encoders
 from graphcl.sweep import make_plan, sweep
 from graphcl.tasks.pairs import Pairs

@@ -13,7 +13,7 @@ from graphcl.losses import Loss, dcl
 from graphcl.losses.engine import compare as module
 from graphcl.methods import ADGCL, InfoGraph
 from graphcl.methods.ad_gcl import drop_ratio
-from graphcl.models.projector import make_projector
+from graphcl.models.perceptron import make_projector
 from tests.methods.small import Summed, graphs, make_model, pick, same_weights, seeded, unit_rows, views_of
 
 DATA = graphs(dtype=torch.float64)

@@ -11,7 +11,7 @@ from graphcl.experiment.trial import Trial
 from graphcl.methods import MoCo, TwoViews
 from graphcl.methods.joao import Distribution
 from graphcl.models.contrastive import ContrastiveModel
-from graphcl.models.towers import Tower, TwoTowers
+from graphcl.models.wrapper import Tower, TwoTowers
 from graphcl.registry import methods
 from graphcl.run import main
 from tests.conftest import overriding

@@ -6,7 +6,7 @@ from torch_geometric.data import Batch, Data
 from graphcl import GIN, GINE, ListedPairs, Loss, ResidentLoader, TwoViews, embed, load_dataset, train
 from graphcl.datasets.pair_file import make_relation
 from graphcl.evaluate import rank_queries
-from graphcl.models.towers import Tower, TwoTowers
+from graphcl.models.wrapper import Tower, TwoTowers
 
 
 def measured_twice(count=160):

@@ -9,8 +9,8 @@ from graphcl import GIN
 from graphcl.graphs import native
 from graphcl.models import triton_gin
 from graphcl.models.aggregate import CSRAdjacency, SegmentIndex
+from graphcl.models.batchnorm import Padding
 from graphcl.models.compiled import plain_weights
-from graphcl.models.padding import Padding
 from tests.kernels import DEVICE, needs_triton, run_interpreted, runs_kernels, runs_none
 
 pytestmark = needs_triton

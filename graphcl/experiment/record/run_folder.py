@@ -20,7 +20,7 @@ from graphcl.experiment.record.epoch_log import FILE, EpochLog
 from graphcl.experiment.record.seed_files import EMBEDDINGS, add_encoder, add_rows
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.saved import EncoderDescription, read_encoder, read_saved
-from graphcl.models.towers import Role
+from graphcl.models.wrapper import Role
 from graphcl.system.arrays import read_arrays
 from graphcl.system.files import digest, read_json, refuse_links, remove_partial, write_text, write_whole
 

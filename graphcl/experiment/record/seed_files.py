@@ -17,7 +17,7 @@ from graphcl.evaluate.on_split import PARTS
 from graphcl.evaluate.scores import NUMBERS
 from graphcl.models.embeddings import Embeddings, arrays_of
 from graphcl.models.saved import EncoderDescription, Weights, read_saved, save_encoder
-from graphcl.models.towers import Role
+from graphcl.models.wrapper import Role
 from graphcl.system.arrays import id_arrays, read_arrays
 from graphcl.system.files import MAX_METRICS, read_text, write_text, write_whole
 

@@ -13,8 +13,9 @@ from graphcl.arguments import Channels, Layers
 from graphcl.errors import InputError
 from graphcl.graphs.batching import MASK
 from graphcl.models.aggregate import tracing
-from graphcl.models.encoder import Aggregate, GraphEncoder, Readout, initialise, normalise
-from graphcl.models.padding import Parts
+from graphcl.models.batchnorm import Parts, normalise
+from graphcl.models.encoder import Aggregate, GraphEncoder, Readout
+from graphcl.models.perceptron import initialise
 from graphcl.registry import encoders
 
 ATOM_SIZES = (119, 5, 12, 12, 10, 6, 6, 2, 2)

@@ -14,7 +14,8 @@ from torch_geometric.data import Batch
 from graphcl.arguments import Channels, Layers, Needs
 from graphcl.models.aggregate import CSRAdjacency, tracing
 from graphcl.models.contrastive import ContrastiveModel
-from graphcl.models.encoder import Readout, initialise
+from graphcl.models.encoder import Readout
+from graphcl.models.perceptron import initialise
 from graphcl.models.pooled import Pooled
 from graphcl.registry import encoders
 

@@ -5,8 +5,8 @@ from torch_geometric.nn import GCNConv, SGConv
 
 from graphcl.config import make_config
 from graphcl.extensions.nodes.models import NodeModel, node_gcn, product, propagate
-from graphcl.models.projector import make_projector
-from graphcl.models.pyg import gat, sage
+from graphcl.models.perceptron import make_projector
+from graphcl.models.pooled import gat, sage
 from graphcl.registry import encoders
 from tests.extensions.nodes.nodes import graph, node_model, node_views
 

@@ -1,4 +1,4 @@
-"""Pad views to a fixed size, and normalise them as if the padding were not there.
+"""Normalise blocks of rows apart, leave padding out of BatchNorm's statistics, and recompute these over a data set.
 
 A CUDA graph replays operations on tensors of fixed shape. So a view gets padding nodes in graphs of their own, with
 padding edges among them, so that no message reaches a node of the view. Encoders treat them as any node, only BatchNorm
@@ -7,14 +7,21 @@ must leave them out (`padded_norm`); the rows of the padding graphs are cut off.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.optim.swa_utils import update_bn
+from torch_geometric.data import Batch
 
 from graphcl.errors import InputError
+from graphcl.models.perceptron import has_hooks
+
+AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 
 @dataclass(frozen=True)
@@ -37,8 +44,13 @@ class Padding:
         return self.kept.size(0)
 
 
-Parts = Sequence[int] | Sequence[Padding] | None
+Parts = Sequence[int | Padding] | None
 """Blocks of rows that BatchNorm treats separately: their sizes, or their padding, which it leaves out; None for one."""
+
+
+def part_sizes(parts: Sequence[int | Padding]) -> list[int]:
+    """Return the number of rows of each part, with padding."""
+    return [part.rows if isinstance(part, Padding) else part for part in parts]
 
 
 def padded_norm(norm: nn.Module, rows: Tensor, padding: Padding) -> Tensor:
@@ -89,3 +101,53 @@ class _PaddedNorm(torch.autograd.Function):
             grad, rows, mean, inverse, weight, of_rows, of_products, counts.int()
         )
         return torch.where(kept, of_input, 0.0), None, None, of_weight, of_bias
+
+
+def normalise(norm: nn.Module, nodes: Tensor, parts: Parts) -> Tensor:
+    """Return `norm` applied to `nodes [N, H]`, separately to each block of `parts`."""
+    if parts is None:
+        return norm(nodes)
+    sizes = part_sizes(parts)
+    blocks = nodes.split(sizes)
+    paddings = [part for part in parts if isinstance(part, Padding)]
+    if paddings:
+        return torch.cat([padded_norm(norm, block, padding) for block, padding in zip(blocks, paddings, strict=True)])
+    if (
+        type(norm) is not nn.BatchNorm1d
+        or not (norm.training and norm.affine and norm.momentum)
+        or min(sizes) < 2
+        or has_hooks(norm)
+    ):
+        return torch.cat([norm(block) for block in blocks])
+    # The module counts its batches on the device, one by one, which takes as many operations as normalising.
+    state = norm.weight, norm.bias, norm.running_mean, norm.running_var, True, norm.momentum, norm.eps
+    rows = torch.cat([torch.native_batch_norm(block, *state)[0] for block in blocks])
+    if norm.num_batches_tracked is not None:
+        norm.num_batches_tracked.add_(len(blocks))
+    return rows
+
+
+def has_batchnorm(module: nn.Module) -> bool:
+    """Return whether `module` contains a BatchNorm layer with running statistics."""
+    return any(isinstance(layer, _BatchNorm) and layer.track_running_stats for layer in module.modules())
+
+
+def calibrate(model: AnyModule, loader: Iterable[Batch]) -> AnyModule:
+    r"""Return a copy of `model` with BatchNorm statistics averaged over all batches of `loader`.
+
+    $$\mu = \frac1T \sum_t \mu_t, \qquad \sigma^2 = \frac1T \sum_t \sigma_t^2$$
+
+    where $\mu_t$ and $\sigma_t^2$ are the mean and variance of batch t out of T. During training, BatchNorm keeps an
+    exponential moving average instead, which the last batches dominate. The weights do not change. The batches, on the
+    model's device, should be shuffled and equally large: all count the same, and the variance of a batch of graphs of
+    one class or size only is too small.
+
+    References:
+        Wu and Johnson, "Rethinking 'Batch' in BatchNorm", 2021, section 3 (PreciseBN), arXiv 2105.07576.
+    """
+    calibrated = copy.deepcopy(model)
+    device = next(model.parameters()).device
+    # Dropout draws from the global generators; restore them, so that training is not affected.
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        update_bn(loader, calibrated, device=device)
+    return calibrated
