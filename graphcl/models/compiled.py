@@ -72,33 +72,27 @@ def plain_weights(mlps: Sequence[Any], norms: Sequence[Any], x: Tensor, widest: 
     weights: list[Tensor] = []
     width = x.size(1)
     for mlp, norm in zip(mlps, norms, strict=True):
-        found = _weights(mlp, norm, width, x.device)
-        if found is None or norm.num_features > widest:
+        layers, hidden = list(mlp), getattr(norm, "num_features", 0)
+        if not (
+            [type(layer) for layer in layers] == [nn.Linear, nn.ReLU, nn.Linear]
+            and (type(norm) is nn.BatchNorm1d or (type(norm) is GlobalBatchNorm and norm.is_usual))
+            and norm.momentum is not None
+            and norm.track_running_stats
+            and hidden % 16 == 0
+            and hidden <= widest
+            # otherwise, BatchNorm raises the usual error
+            and all(value is not None and value.shape == (hidden,) for value in (norm.running_mean, norm.running_var))
+            and not has_hooks(mlp, *layers, norm)
+        ):
             return None
-        weights += found
-        width = norm.num_features
-    return weights
-
-
-def _weights(mlp: Any, norm: Any, width: int, device: torch.device) -> tuple[Tensor, ...] | None:
-    layers, kind = list(mlp), type(norm)
-    if [type(layer) for layer in layers] != [nn.Linear, nn.ReLU, nn.Linear]:
-        return None
-    if kind is not nn.BatchNorm1d and not (kind is GlobalBatchNorm and norm.is_usual):
-        return None
-    hidden = norm.num_features
-    if norm.momentum is None or not norm.track_running_stats or hidden % 16:
-        return None
-    if any(value is None or value.shape != (hidden,) for value in (norm.running_mean, norm.running_var)):
-        return None  # BatchNorm raises the usual error
-    if has_hooks(mlp, *layers, norm):
-        return None
-    first, _, second = layers
-    weights = first.weight, first.bias, second.weight, second.bias, norm.weight, norm.bias
-    shapes = (hidden, width), (hidden,), (hidden, hidden), (hidden,), (hidden,), (hidden,)
-    for weight, shape in zip(weights, shapes, strict=True):
-        if weight is None or weight.shape != shape or weight.dtype != torch.float32 or weight.device != device:
-            return None
+        first, _, second = layers
+        of_layer = first.weight, first.bias, second.weight, second.bias, norm.weight, norm.bias
+        shapes = (hidden, width), (hidden,), (hidden, hidden), (hidden,), (hidden,), (hidden,)
+        for weight, shape in zip(of_layer, shapes, strict=True):
+            if weight is None or weight.shape != shape or weight.dtype != torch.float32 or weight.device != x.device:
+                return None
+        weights += of_layer
+        width = hidden
     return weights
 
 
@@ -115,7 +109,7 @@ class _FusedSums(torch.autograd.Function):
         sums = x.new_empty(graphs.ptr.numel() - 1, layers * hidden)
         # Saved for the gradient, per layer: neighbour sums (padded to 16 columns), hidden rows and outputs.
         widths = [-(-width // 16) * 16] + [hidden] * (layers - 1)
-        kept = [each for padded in widths for each in (x.new_empty(n, padded), x.new_empty(2, n, hidden))]
+        kept = [rows for padded in widths for rows in (x.new_empty(n, padded), x.new_empty(2, n, hidden))]
         moments = x.new_empty(3, layers, hidden)
         means, deviations, variances = moments
         if not training:
@@ -147,21 +141,19 @@ class _FusedSums(torch.autograd.Function):
             sums = by_torch(x, neighbours, graphs, ctx.norms, weights, [x.size(0)], ctx.training, ctx.raw)
             return *[None] * 5, *torch.autograd.grad(sums, weights, grad, create_graph=True)
         grads, work = x.new_empty(sum(weight.numel() for weight in weights)), x.new_empty(2, x.size(0), hidden)
-        given = *inputs, grad.contiguous(), moments, work, grads, *kept
         try:  # autograd detects neither changes by NumPy nor a storage that has shrunk
-            if any(each.numel() and _end(each) > each.untyped_storage().nbytes() for each in inputs):
-                raise ValueError
-            _call(_gin.backward, ctx.norms, ctx.training, ctx.raw, *given)
+            for tensor in inputs:
+                end = (tensor.storage_offset() + tensor.numel()) * tensor.element_size()
+                if tensor.numel() and end > tensor.untyped_storage().nbytes():
+                    raise ValueError
+            arrays = *inputs, grad.contiguous(), moments, work, grads, *kept
+            _call(_gin.backward, ctx.norms, ctx.training, ctx.raw, *arrays)
         except ValueError:
             raise InputError(
                 "`x` or `edge_index` was changed between the forward and the backward pass; change a copy instead."
             ) from None
         parts = grads.split([weight.numel() for weight in weights])
         return *[None] * 5, *(part.view_as(weight) for part, weight in zip(parts, weights, strict=True))
-
-
-def _end(tensor: Tensor) -> int:
-    return int(tensor.storage_offset() + tensor.numel()) * tensor.element_size()
 
 
 def _call(loop: Any, norms: Sequence[Any], training: bool, raw: bool, *arrays: Tensor) -> bool:
@@ -184,6 +176,6 @@ def by_torch(
         out = linear(linear(neighbours.sum(x, with_self=True), w1, b1).relu(), w2, b2).relu()
         mean, var = (None, None) if training else (norm.running_mean, norm.running_var)
         blocks = out.split(list(sizes))
-        x = torch.cat([batch_norm(each, mean, var, scale, shift, training, 0.0, norm.eps) for each in blocks])
+        x = torch.cat([batch_norm(block, mean, var, scale, shift, training, 0.0, norm.eps) for block in blocks])
         pools.append(segment_sum(out if raw else x, graphs))
     return torch.cat(pools, dim=1)

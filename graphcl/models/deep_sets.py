@@ -45,8 +45,6 @@ class DeepSets(nn.Module):
     Reference: Zaheer et al., "Deep Sets", NeurIPS 2017, theorem 2 (arXiv 1703.06114).
     """
 
-    supports_edge_attr = False
-
     def __init__(
         self,
         in_channels: int,
@@ -60,15 +58,7 @@ class DeepSets(nn.Module):
         layers = [module for width in widths for module in (nn.Linear(width, hidden_channels), nn.ReLU())]
         self.mlp = initialise(nn.Sequential(*layers[:-1]))
 
-    def forward(
-        self,
-        x: Tensor,
-        edge_index: Tensor,
-        batch: Tensor | None = None,
-        *,
-        size: int | None = None,
-        edge_attr: Tensor | None = None,
-    ) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None, *, size: int | None = None) -> Tensor:
         """Return the embeddings h `[B, H]` of B graphs; arguments as for `GraphEncoder.forward`."""
         if x.dim() != 2 or x.size(1) != self.in_channels:
             raise InputError(f"DeepSets takes `x` of shape [N, {self.in_channels}], got {list(x.shape)}.")

@@ -41,11 +41,11 @@ def takes_numbers(name: str) -> bool:
     return "numbers" in encoders.fact(name, "x")
 
 
-def own_encoder(given: OwnEncoder, in_channels: int) -> nn.Module:
-    """Return a copy of the module `given`, or the module that the function `given` returns for `in_channels`."""
-    if isinstance(given, nn.Module):
-        return copy.deepcopy(given)
-    encoder = given(in_channels) if callable(given) else given
+def own_encoder(source: OwnEncoder, in_channels: int) -> nn.Module:
+    """Return a copy of the module `source`, or the module that the function `source` returns for `in_channels`."""
+    if isinstance(source, nn.Module):
+        return copy.deepcopy(source)
+    encoder = source(in_channels) if callable(source) else source
     if not isinstance(encoder, nn.Module):
         raise InputTypeError(
             f"`encoder` must be a module or a function of the number of columns that returns one, got {encoder!r}."
@@ -68,16 +68,20 @@ def optional_arguments(encoder: nn.Module, names: Iterable[str], method: str = "
     parameters = _parameters(getattr(encoder, method))
     if _takes_any_name(parameters):
         bases = (_parameters(vars(base)[method]) for base in type(encoder).__mro__[1:] if method in vars(base))
-        if inherited := next((each for each in bases if "edge_index" in each), None):
-            named = {key: each for key, each in parameters.items() if each.kind != each.VAR_KEYWORD}
-            parameters = {key: each for key, each in (inherited | named).items() if key != "parts"}
+        inherited = next((of_base for of_base in bases if "edge_index" in of_base), None)
+        if inherited is not None:
+            parameters = inherited | {
+                key: value for key, value in parameters.items() if value.kind != value.VAR_KEYWORD
+            }
+            parameters.pop("parts", None)
     used = {name: parameters[name].default is inspect.Parameter.empty for name in names if name in parameters}
     if _takes_any_name(parameters):
         others = [name for name in names if name not in parameters and name != "parts"]
-        for each in (inner := wrapped_encoders(encoder)):
+        inner = wrapped_encoders(encoder)
+        for module in inner:
             # `size` of PyG's layers is no number of graphs.
-            size = "batch" in _parameters(each.forward)
-            of_inner = optional_arguments(each, [name for name in others if name != "size" or size])
+            size = "batch" in _parameters(module.forward)
+            of_inner = optional_arguments(module, [name for name in others if name != "size" or size])
             used |= {name: needed or used.get(name, False) for name, needed in of_inner.items()}
         if not inner:
             used |= {name: False for name in others if name in ("edge_attr", "edge_weight")}
@@ -96,15 +100,15 @@ def call(function: Callable[..., Any], x: Tensor, edge_index: Tensor, uses: Mapp
     try:
         return function(x, edge_index, **arguments)
     except (TypeError, AttributeError) as error:
-        if missing := [name for name, value in arguments.items() if value is None]:
-            who = getattr(function, "__name__", type(function).__name__)
-            raise InputTypeError(f"{who} needs `{missing[0]}`, which the graphs lack ({one_line(error)}).") from error
+        who = getattr(function, "__name__", type(function).__name__)
+        for name in (name for name, value in arguments.items() if value is None):
+            raise InputTypeError(f"{who} needs `{name}`, which the graphs lack ({one_line(error)}).") from error
         match = re.search(r"got an unexpected keyword argument '(\w+)'", str(error))
         if match is None or match[1] not in arguments:
             raise
         raise InputTypeError(
-            f"{getattr(function, '__name__', type(function).__name__)} passes `{match[1]}` on to a module that does "
-            "not take it; name the arguments of its forward, in place of **kwargs."
+            f"{who} passes `{match[1]}` on to a module that does not take it; name the arguments of its forward, in "
+            "place of **kwargs."
         ) from error
 
 
@@ -132,14 +136,14 @@ def check_signature(encoder: nn.Module, *needed: str) -> None:
         raise InputTypeError(f"an encoder must be a torch.nn.Module, got {kind(encoder)}.")
     parameters = _parameters(encoder.forward)
     # Edges are passed as the second positional argument, so any name counts as `edge_index`.
-    by_place = [
-        name for name, each in parameters.items() if each.kind == each.POSITIONAL_OR_KEYWORD and name != "batch"
-    ]
-    any_number = any(each.kind == each.VAR_POSITIONAL for each in parameters.values())
+    kinds = {name: parameter.kind for name, parameter in parameters.items()}
+    by_place = [name for name, kind in kinds.items() if kind == kind.POSITIONAL_OR_KEYWORD and name != "batch"]
+    any_number = inspect.Parameter.VAR_POSITIONAL in kinds.values()
     if _takes_any_name(parameters) and (any_number or len(by_place) > 1):
         return
     accepted = parameters.keys() | ({"edge_index"} if len(by_place) > 1 else set())
-    if missing := [name for name in needed if name not in accepted]:
+    missing = [name for name in needed if name not in accepted]
+    if missing:
         raise InputTypeError(
             f"{type(encoder).__name__}.forward takes no {' and no '.join(f'`{name}`' for name in missing)}; a graph "
             f"encoder is called as (x, edge_index, batch=...); wrap a node encoder as Pooled(node_encoder)."
@@ -148,20 +152,19 @@ def check_signature(encoder: nn.Module, *needed: str) -> None:
 
 def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """Return the parameters of `function` that its caller may pass: not those that a `functools.partial` has fixed."""
-    if (schema := getattr(function, "schema", None)) is not None:  # of TorchScript, which may have no other signature
-        usual = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        return {
-            each.name: inspect.Parameter(
-                each.name, usual, default=each.default_value if each.has_default_value() else inspect.Parameter.empty
-            )
-            for each in schema.arguments[1:]
+    schema: Any = getattr(function, "schema", None)
+    if schema is not None:  # of TorchScript, which may have no other signature
+        usual, empty = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty
+        defaults = {
+            item.name: item.default_value if item.has_default_value() else empty for item in schema.arguments[1:]
         }
+        return {name: inspect.Parameter(name, usual, default=default) for name, default in defaults.items()}
     fixed = function.keywords if isinstance(function, functools.partial) else {}
-    return {name: each for name, each in inspect.signature(function).parameters.items() if name not in fixed}
+    return {name: value for name, value in inspect.signature(function).parameters.items() if name not in fixed}
 
 
 def _takes_any_name(parameters: Mapping[str, inspect.Parameter]) -> bool:
-    return any(each.kind == each.VAR_KEYWORD for each in parameters.values())
+    return any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters.values())
 
 
 def kind(value: object) -> str:

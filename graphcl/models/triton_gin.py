@@ -21,7 +21,7 @@ from torch import Tensor
 
 from graphcl.graphs import native
 from graphcl.models.aggregate import CSRAdjacency, SegmentIndex
-from graphcl.models.batchnorm import Padding, Parts
+from graphcl.models.batchnorm import Padding, Parts, part_sizes
 from graphcl.models.compiled import by_torch, plain_weights
 from graphcl.system.kernels import jit, tl, triton
 
@@ -43,7 +43,7 @@ def fused_sums(
     Return None if the kernels do not support the input, so that the caller uses the modules. They need Triton, float32
     and standard modules without hooks; with running statistics, they compute no gradients.
     """
-    sizes = [x.size(0)] if parts is None else [each.rows if isinstance(each, Padding) else each for each in parts]
+    sizes = part_sizes(parts or [x.size(0)])
     if not (
         native.enabled
         and x.dtype == torch.float32
@@ -79,9 +79,9 @@ class Views:
     @classmethod
     def of(cls, count: int, parts: Parts, device: torch.device) -> Views:
         """Return the views of `count` rows; `parts` as in `GraphEncoder.forward`, of one or two views."""
-        known = [count] if parts is None else parts
-        sizes = [each.rows if isinstance(each, Padding) else each for each in known]
-        real = [each.counts.sum()[None] for each in known if isinstance(each, Padding)]
+        parts = parts or [count]
+        sizes = part_sizes(parts)
+        real = [part.counts.sum()[None] for part in parts if isinstance(part, Padding)]
         counts = torch.cat(real).int() if real else torch.tensor(sizes, dtype=torch.int32).to(device, non_blocking=True)
         blocks = [triton.cdiv(size, ROWS) for size in sizes]
         return cls(counts, sizes[0], blocks[0], sum(blocks))
@@ -89,12 +89,15 @@ class Views:
     @property
     def place(self) -> dict[str, Any]:
         """Arguments by which a kernel finds the rows of a block."""
-        return {"real": self.real, "first_blocks": self.first_blocks, "second_row": self.second_row, "ROWS": ROWS}
+        views = {"real": self.real, "first_blocks": self.first_blocks, "VIEWS": self.real.numel()}
+        return {**views, "second_row": self.second_row, "ROWS": ROWS}
 
     @property
-    def merging(self) -> dict[str, int]:
-        """Blocks that are merged at a time, and warps that do so."""
-        return {"BLOCKS": 1024, "num_warps": 8} if self.blocks > 1024 else {"BLOCKS": 128, "num_warps": 4}
+    def merging(self) -> dict[str, Any]:
+        """Arguments by which a kernel merges all blocks; the last two are the blocks and warps at a time."""
+        views = {"real": self.real, "first_blocks": self.first_blocks, "VIEWS": self.real.numel()}
+        many = self.blocks > 1024
+        return {**views, "blocks": self.blocks, "BLOCKS": 1024 if many else 128, "num_warps": 8 if many else 4}
 
 
 def sums(
@@ -130,10 +133,18 @@ class _Sums(torch.autograd.Function):
             shape = _shape(source.size(1), hidden)
             _layer[(views.blocks,)](
                 source, before, neighbours.sources, neighbours.target_ptr, *weights[6 * level : 6 * level + 4],
-                added[level], between[level], out[level], partial, **views.place, **shape, VIEWS=views.real.numel(),
-                FIRST=level == 0, PRECISION=_precision(),
+                added[level], between[level], out[level], partial, **views.place, **shape, FIRST=level == 0,
             )  # fmt: skip
-            _set_moments(norm, partial, views, moments[level])
+            if norm.training:
+                _merge[(triton.cdiv(hidden, 8),)](
+                    partial, norm.weight, norm.bias, norm.running_mean, norm.running_var, moments[level],
+                    float(norm.momentum), float(norm.eps), HIDDEN=hidden, ROWS=ROWS, **views.merging,
+                )  # fmt: skip
+            else:  # mean, inverse deviation, scale and shift
+                inverse = (norm.running_var + norm.eps).rsqrt()
+                scale = norm.weight * inverse
+                columns = [norm.running_mean, inverse, scale, norm.bias - norm.running_mean * scale]
+                torch.stack(columns, out=moments[level, :, 0])
             source = out[level]
         pooled = x.new_empty(graphs.ptr.numel() - 1, layers * hidden)
         order = graphs.ids if graphs.order is None else graphs.order
@@ -152,25 +163,22 @@ class _Sums(torch.autograd.Function):
         added, weights = saved[9 : 9 + layers], saved[9 + layers :]
         neighbours = CSRAdjacency(*edges)
         if torch.is_grad_enabled():  # double backward
-            sizes = [each for each in (views.second_row, x.size(0) - views.second_row) if each]
+            sizes = [size for size in (views.second_row, x.size(0) - views.second_row) if size]
             again = by_torch(x, neighbours, ctx.graphs, ctx.norms, weights, sizes, training=True, raw=False)
             return *[None] * 5, *torch.autograd.grad(again, weights, grad, create_graph=True)
         grad, hidden = grad.contiguous(), out.size(2)
         of_rows, partial = torch.empty_like(out[0]), x.new_empty(views.blocks, 2, hidden)
         of_sums, means = out[0], x.new_empty(2, views.real.numel(), hidden)  # `out` only as any tensor
-        found: list[Tensor] = []
+        grads_of_weights: list[Tensor] = []
         for level in reversed(range(layers)):
             shape = _shape(added[level].size(1), hidden)
             _row_gradients[(views.blocks,)](
                 grad, ids, of_sums, neighbours.targets, neighbours.source_ptr, out[level], moments[level], of_rows,
-                partial, level, **views.place, HIDDEN=hidden, H=_padded(hidden), VIEWS=views.real.numel(),
-                LAYERS=layers, LAST=level == layers - 1,
+                partial, level, **views.place, HIDDEN=hidden, H=_padded(hidden), LAYERS=layers,
+                LAST=level == layers - 1,
             )  # fmt: skip
             of_norm = x.new_empty(2, hidden)
-            _mean_gradients[(triton.cdiv(hidden, 8),)](
-                partial, means, of_norm, views.real, views.first_blocks, views.blocks, HIDDEN=hidden,
-                VIEWS=views.real.numel(), **views.merging,
-            )  # fmt: skip
+            _mean_gradients[(triton.cdiv(hidden, 8),)](partial, means, of_norm, HIDDEN=hidden, **views.merging)
             programs = min(views.blocks, 256)
             sizes = [hidden * added[level].size(1), hidden, hidden * hidden, hidden]
             grads = x.new_empty(programs, sum(sizes))
@@ -178,42 +186,23 @@ class _Sums(torch.autograd.Function):
             _perceptron_gradients[(programs,)](
                 of_rows, out[level], between[level], added[level], moments[level], means, weights[6 * level],
                 weights[6 * level + 2], of_sums, grads, views.blocks, programs, **views.place, **shape,
-                VIEWS=views.real.numel(), FIRST=level == 0, PRECISION=_precision(),
+                FIRST=level == 0,
             )  # fmt: skip
-            parts = [*grads.sum(0).split(sizes), *of_norm]
-            given = weights[6 * level : 6 * level + 6]
-            found = [part.view_as(weight) for part, weight in zip(parts, given, strict=True)] + found
-        return *[None] * 5, *found
-
-
-def _set_moments(norm: Any, partial: Tensor, views: Views, into: Tensor) -> None:
-    """Write mean, inverse deviation, scale and shift of BatchNorm to `into [4, V, H]`."""
-    if norm.training:
-        _merge[(triton.cdiv(norm.num_features, 8),)](
-            partial, norm.weight, norm.bias, norm.running_mean, norm.running_var, into, float(norm.momentum),
-            float(norm.eps), views.real, views.first_blocks, views.blocks, HIDDEN=norm.num_features, ROWS=ROWS,
-            VIEWS=views.real.numel(), **views.merging,
-        )  # fmt: skip
-        return
-    inverse = (norm.running_var + norm.eps).rsqrt()
-    scale = norm.weight * inverse
-    shift = norm.bias - norm.running_mean * scale
-    torch.stack([norm.running_mean, inverse, scale, shift], out=into[:, 0])
+            of_layer = zip([*grads.sum(0).split(sizes), *of_norm], weights[6 * level : 6 * level + 6], strict=True)
+            grads_of_weights = [part.view_as(weight) for part, weight in of_layer] + grads_of_weights
+        return *[None] * 5, *grads_of_weights
 
 
 def _padded(width: int) -> int:
     return max(16, triton.next_power_of_2(width))
 
 
-def _shape(width: int, hidden: int) -> dict[str, int]:
+def _shape(width: int, hidden: int) -> dict[str, Any]:
     w, h = _padded(width), _padded(hidden)
     # FP fusion: one instruction and one rounding for a product and a sum. From Triton 3.10 on, it is off by default.
     options = {"num_warps": 4 if h * (w + h) <= 4096 else 8, "enable_fp_fusion": True}
-    return {"WIDTH": width, "HIDDEN": hidden, "W": w, "H": h} | options
-
-
-def _precision() -> str:
-    return PRECISION[torch.get_float32_matmul_precision()]
+    precision = PRECISION[torch.get_float32_matmul_precision()]
+    return {"WIDTH": width, "HIDDEN": hidden, "W": w, "H": h, "PRECISION": precision} | options
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------
@@ -234,8 +223,8 @@ def _add_neighbours(total, x, index, ptr, row, valid, column, WIDTH: tl.constexp
     stop = tl.load(ptr + row + 1, mask=valid, other=0)
     most = tl.max(stop - start, 0).to(tl.int32)
     for first in range(0, most, 4):
-        for each in tl.static_range(4):
-            at = start + first + each
+        for step in tl.static_range(4):
+            at = start + first + step
             inside = at < stop
             source = tl.load(index + at, mask=inside, other=0)
             mask = inside[:, None] & (column < WIDTH)[None, :]
@@ -265,24 +254,24 @@ def _layer(  # type: ignore[no-untyped-def]
         total = total * scale[None, :] + number.to(tl.float32)[:, None] * shift[None, :]
         total = tl.where(mask, total, 0.0)
     tl.store(added + place, total, mask=mask)
-    known = unit < HIDDEN
+    used = unit < HIDDEN
     first = tl.load(
-        w1 + unit[None, :] * WIDTH + column[:, None], mask=known[None, :] & (column < WIDTH)[:, None], other=0.0
+        w1 + unit[None, :] * WIDTH + column[:, None], mask=used[None, :] & (column < WIDTH)[:, None], other=0.0
     )
-    hidden = tl.dot(total, first, input_precision=PRECISION) + tl.load(b1 + unit, mask=known, other=0.0)[None, :]
+    hidden = tl.dot(total, first, input_precision=PRECISION) + tl.load(b1 + unit, mask=used, other=0.0)[None, :]
     hidden = tl.maximum(hidden, 0.0)
     place = row[:, None] * HIDDEN + unit[None, :]
-    mask = valid[:, None] & known[None, :]
+    mask = valid[:, None] & used[None, :]
     tl.store(between + place, hidden, mask=mask)
-    second = tl.load(w2 + unit[None, :] * HIDDEN + unit[:, None], mask=known[None, :] & known[:, None], other=0.0)
-    result = tl.dot(hidden, second, input_precision=PRECISION) + tl.load(b2 + unit, mask=known, other=0.0)[None, :]
+    second = tl.load(w2 + unit[None, :] * HIDDEN + unit[:, None], mask=used[None, :] & used[:, None], other=0.0)
+    result = tl.dot(hidden, second, input_precision=PRECISION) + tl.load(b2 + unit, mask=used, other=0.0)[None, :]
     result = tl.where(mask, tl.maximum(result, 0.0), 0.0)
     tl.store(out + place, result, mask=mask)
     number = tl.maximum(tl.sum(valid.to(tl.float32), 0), 1.0)
     mean = tl.sum(result, 0) / number
     away = tl.where(mask, result - mean[None, :], 0.0)
-    tl.store(partial + 2 * block * HIDDEN + unit, mean, mask=known)
-    tl.store(partial + (2 * block + 1) * HIDDEN + unit, tl.sum(away * away, 0), mask=known)
+    tl.store(partial + 2 * block * HIDDEN + unit, mean, mask=used)
+    tl.store(partial + (2 * block + 1) * HIDDEN + unit, tl.sum(away * away, 0), mask=used)
 
 
 @kernel
@@ -292,9 +281,9 @@ def _merge(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Merge the moments of blocks to mean, inverse deviation, scale and shift; update the running statistics."""
     column = tl.program_id(0) * 8 + tl.arange(0, 8)
-    known = column < HIDDEN
-    mean_so_far = tl.load(running_mean + column, mask=known, other=0.0)
-    variance_so_far = tl.load(running_var + column, mask=known, other=0.0)
+    used = column < HIDDEN
+    mean_so_far = tl.load(running_mean + column, mask=used, other=0.0)
+    variance_so_far = tl.load(running_var + column, mask=used, other=0.0)
     for view in tl.static_range(VIEWS):
         count = tl.load(real + view).to(tl.float64)
         start = view * first_blocks
@@ -304,7 +293,7 @@ def _merge(  # type: ignore[no-untyped-def]
         for at in range(start, stop, BLOCKS):
             block = at + tl.arange(0, BLOCKS)
             place = 2 * block[:, None] * HIDDEN + column[None, :]
-            mask = (block < stop)[:, None] & known[None, :]
+            mask = (block < stop)[:, None] & used[None, :]
             of_block = tl.load(partial + place, mask=mask, other=0.0).to(tl.float64)
             away = tl.load(partial + place + HIDDEN, mask=mask, other=0.0).to(tl.float64)
             rows = tl.minimum(tl.maximum(count - (block - start) * ROWS, 0.0), 1.0 * ROWS)[:, None]
@@ -313,17 +302,17 @@ def _merge(  # type: ignore[no-untyped-def]
         mean = total / count
         variance = squares / count - mean * mean
         inverse = (1.0 / tl.sqrt(variance + eps)).to(tl.float32)
-        scale = inverse * tl.load(weight + column, mask=known, other=0.0)
-        shift = tl.load(bias + column, mask=known, other=0.0) - mean.to(tl.float32) * scale
-        tl.store(into + view * HIDDEN + column, mean.to(tl.float32), mask=known)
-        tl.store(into + (VIEWS + view) * HIDDEN + column, inverse, mask=known)
-        tl.store(into + (2 * VIEWS + view) * HIDDEN + column, scale, mask=known)
-        tl.store(into + (3 * VIEWS + view) * HIDDEN + column, shift, mask=known)
+        scale = inverse * tl.load(weight + column, mask=used, other=0.0)
+        shift = tl.load(bias + column, mask=used, other=0.0) - mean.to(tl.float32) * scale
+        tl.store(into + view * HIDDEN + column, mean.to(tl.float32), mask=used)
+        tl.store(into + (VIEWS + view) * HIDDEN + column, inverse, mask=used)
+        tl.store(into + (2 * VIEWS + view) * HIDDEN + column, scale, mask=used)
+        tl.store(into + (3 * VIEWS + view) * HIDDEN + column, shift, mask=used)
         unbiased = (variance * count / (count - 1.0)).to(tl.float32)
         mean_so_far += momentum * (mean.to(tl.float32) - mean_so_far)
         variance_so_far += momentum * (unbiased - variance_so_far)
-    tl.store(running_mean + column, mean_so_far, mask=known)
-    tl.store(running_var + column, variance_so_far, mask=known)
+    tl.store(running_mean + column, mean_so_far, mask=used)
+    tl.store(running_var + column, variance_so_far, mask=used)
 
 
 @kernel
@@ -334,7 +323,7 @@ def _pool(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Write the sum of a graph's normalised rows of one layer."""
     graph, level, unit = tl.program_id(0), tl.program_id(1), tl.arange(0, H)
-    known = unit < HIDDEN
+    used = unit < HIDDEN
     start, stop = tl.load(ptr + graph), tl.load(ptr + graph + 1)
     total = tl.zeros([ROWS, H], dtype=tl.float32)
     row = start + tl.arange(0, ROWS)
@@ -342,15 +331,15 @@ def _pool(  # type: ignore[no-untyped-def]
         at = start + first + tl.arange(0, ROWS)
         row = at if SORTED else tl.load(order + at, mask=at < stop, other=0)
         place = (level.to(tl.int64) * count + row)[:, None] * HIDDEN + unit[None, :]
-        total += tl.load(out + place, mask=(at < stop)[:, None] & known[None, :], other=0.0)
+        total += tl.load(out + place, mask=(at < stop)[:, None] & used[None, :], other=0.0)
     view = 0
     if VIEWS == 2 and start < stop:
         view = ((start if SORTED else tl.load(order + start)) >= second_row).to(tl.int32)
     moment = moments + level * 4 * VIEWS * HIDDEN + view * HIDDEN + unit
-    scale = tl.load(moment + 2 * VIEWS * HIDDEN, mask=known, other=0.0)
-    shift = tl.load(moment + 3 * VIEWS * HIDDEN, mask=known, other=0.0)
+    scale = tl.load(moment + 2 * VIEWS * HIDDEN, mask=used, other=0.0)
+    shift = tl.load(moment + 3 * VIEWS * HIDDEN, mask=used, other=0.0)
     value = tl.sum(total, 0) * scale + (stop - start).to(tl.float32) * shift
-    tl.store(pooled + (graph.to(tl.int64) * LAYERS + level) * HIDDEN + unit, value, mask=known)
+    tl.store(pooled + (graph.to(tl.int64) * LAYERS + level) * HIDDEN + unit, value, mask=used)
 
 
 @kernel
@@ -362,20 +351,20 @@ def _row_gradients(  # type: ignore[no-untyped-def]
     """Write the gradients of normalised rows, and a block's sums of them and of their products with these rows."""
     block, unit = tl.program_id(0), tl.arange(0, H)
     view, row, valid = _rows(block, real, first_blocks, second_row, ROWS)
-    known = unit < HIDDEN
-    mask = valid[:, None] & known[None, :]
+    used = unit < HIDDEN
+    mask = valid[:, None] & used[None, :]
     place = row[:, None] * HIDDEN + unit[None, :]
     graph = tl.load(ids + row, mask=valid, other=0)
     value = tl.load(grad + (graph * LAYERS + level)[:, None] * HIDDEN + unit[None, :], mask=mask, other=0.0)
     if not LAST:
         value += tl.load(of_sums + place, mask=mask, other=0.0)
         value = _add_neighbours(value, of_sums, index, ptr, row, valid, unit, HIDDEN)
-    mean = tl.load(moments + view * HIDDEN + unit, mask=known, other=0.0)
-    inverse = tl.load(moments + (VIEWS + view) * HIDDEN + unit, mask=known, other=0.0)
+    mean = tl.load(moments + view * HIDDEN + unit, mask=used, other=0.0)
+    inverse = tl.load(moments + (VIEWS + view) * HIDDEN + unit, mask=used, other=0.0)
     normal = (tl.load(out + place, mask=mask, other=0.0) - mean[None, :]) * inverse[None, :]
     tl.store(into + place, value, mask=mask)
-    tl.store(partial + 2 * block * HIDDEN + unit, tl.sum(value, 0), mask=known)
-    tl.store(partial + (2 * block + 1) * HIDDEN + unit, tl.sum(value * normal, 0), mask=known)
+    tl.store(partial + 2 * block * HIDDEN + unit, tl.sum(value, 0), mask=used)
+    tl.store(partial + (2 * block + 1) * HIDDEN + unit, tl.sum(value * normal, 0), mask=used)
 
 
 @kernel
@@ -385,7 +374,7 @@ def _mean_gradients(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Write the means of both sums over each view, and over all views the gradients of BatchNorm's weight and bias."""
     column = tl.program_id(0) * 8 + tl.arange(0, 8)
-    known = column < HIDDEN
+    used = column < HIDDEN
     of_weight = tl.zeros([8], dtype=tl.float32)
     of_bias = tl.zeros([8], dtype=tl.float32)
     for view in tl.static_range(VIEWS):
@@ -396,16 +385,16 @@ def _mean_gradients(  # type: ignore[no-untyped-def]
         for at in range(start, stop, BLOCKS):
             block = at + tl.arange(0, BLOCKS)
             place = 2 * block[:, None] * HIDDEN + column[None, :]
-            mask = (block < stop)[:, None] & known[None, :]
+            mask = (block < stop)[:, None] & used[None, :]
             total += tl.sum(tl.load(partial + place, mask=mask, other=0.0), 0)
             products += tl.sum(tl.load(partial + place + HIDDEN, mask=mask, other=0.0), 0)
         count = tl.load(real + view).to(tl.float32)
-        tl.store(means + view * HIDDEN + column, total / count, mask=known)
-        tl.store(means + (VIEWS + view) * HIDDEN + column, products / count, mask=known)
+        tl.store(means + view * HIDDEN + column, total / count, mask=used)
+        tl.store(means + (VIEWS + view) * HIDDEN + column, products / count, mask=used)
         of_bias += total
         of_weight += products
-    tl.store(of_norm + column, of_weight, mask=known)
-    tl.store(of_norm + HIDDEN + column, of_bias, mask=known)
+    tl.store(of_norm + column, of_weight, mask=used)
+    tl.store(of_norm + HIDDEN + column, of_bias, mask=used)
 
 
 @kernel
@@ -416,22 +405,22 @@ def _perceptron_gradients(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Write the gradients of neighbour sums, and a program's share of the gradients of weights and biases."""
     program, column, unit = tl.program_id(0), tl.arange(0, W), tl.arange(0, H)
-    known, inside = unit < HIDDEN, column < WIDTH
-    first = tl.load(w1 + unit[:, None] * WIDTH + column[None, :], mask=known[:, None] & inside[None, :], other=0.0)
-    second = tl.load(w2 + unit[:, None] * HIDDEN + unit[None, :], mask=known[:, None] & known[None, :], other=0.0)
+    used, inside = unit < HIDDEN, column < WIDTH
+    first = tl.load(w1 + unit[:, None] * WIDTH + column[None, :], mask=used[:, None] & inside[None, :], other=0.0)
+    second = tl.load(w2 + unit[:, None] * HIDDEN + unit[None, :], mask=used[:, None] & used[None, :], other=0.0)
     of_w1 = tl.zeros([H, W], dtype=tl.float32)
     of_w2 = tl.zeros([H, H], dtype=tl.float32)
     of_b1 = tl.zeros([H], dtype=tl.float32)
     of_b2 = tl.zeros([H], dtype=tl.float32)
     for block in range(program, blocks, programs):
         view, row, valid = _rows(block, real, first_blocks, second_row, ROWS)
-        mask = valid[:, None] & known[None, :]
+        mask = valid[:, None] & used[None, :]
         place = row[:, None] * HIDDEN + unit[None, :]
-        mean = tl.load(moments + view * HIDDEN + unit, mask=known, other=0.0)[None, :]
-        inverse = tl.load(moments + (VIEWS + view) * HIDDEN + unit, mask=known, other=0.0)[None, :]
-        scale = tl.load(moments + (2 * VIEWS + view) * HIDDEN + unit, mask=known, other=0.0)[None, :]
-        mean_grad = tl.load(means + view * HIDDEN + unit, mask=known, other=0.0)[None, :]
-        mean_product = tl.load(means + (VIEWS + view) * HIDDEN + unit, mask=known, other=0.0)[None, :]
+        mean = tl.load(moments + view * HIDDEN + unit, mask=used, other=0.0)[None, :]
+        inverse = tl.load(moments + (VIEWS + view) * HIDDEN + unit, mask=used, other=0.0)[None, :]
+        scale = tl.load(moments + (2 * VIEWS + view) * HIDDEN + unit, mask=used, other=0.0)[None, :]
+        mean_grad = tl.load(means + view * HIDDEN + unit, mask=used, other=0.0)[None, :]
+        mean_product = tl.load(means + (VIEWS + view) * HIDDEN + unit, mask=used, other=0.0)[None, :]
         rows = tl.load(out + place, mask=mask, other=0.0)
         of_out = tl.load(of_rows + place, mask=mask, other=0.0)
         of_out = (of_out - mean_grad - (rows - mean) * inverse * mean_product) * scale
@@ -450,10 +439,10 @@ def _perceptron_gradients(  # type: ignore[no-untyped-def]
         of_b2 += tl.sum(of_out, 0)
     size = HIDDEN * (WIDTH + HIDDEN + 2)
     here = grads + program.to(tl.int64) * size
-    tl.store(here + unit[:, None] * WIDTH + column[None, :], of_w1, mask=known[:, None] & inside[None, :])
+    tl.store(here + unit[:, None] * WIDTH + column[None, :], of_w1, mask=used[:, None] & inside[None, :])
     here += HIDDEN * WIDTH
-    tl.store(here + unit, of_b1, mask=known)
+    tl.store(here + unit, of_b1, mask=used)
     here += HIDDEN
-    tl.store(here + unit[:, None] * HIDDEN + unit[None, :], of_w2, mask=known[:, None] & known[None, :])
+    tl.store(here + unit[:, None] * HIDDEN + unit[None, :], of_w2, mask=used[:, None] & used[None, :])
     here += HIDDEN * HIDDEN
-    tl.store(here + unit, of_b2, mask=known)
+    tl.store(here + unit, of_b2, mask=used)
