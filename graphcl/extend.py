@@ -4,7 +4,7 @@
 |---|---|
 | a loss | `pairwise`, `Pairs`, `Row`, `linear`, `gaussian`, `softplus`; argument types such as `Temperature` |
 | an augmentation | `Augmentation`, `PerGraph`; `Decision`, `Layout`, `ratio_count`, `random_subset`, `pick` |
-| an encoder | `encoders.register`, `Count` |
+| an encoder | `encoders.register`, `Count`; `Embeddings` and `ContrastiveModel` of embeddings that are no tensor |
 | a method | `Method`, `Outcome`, `momentum_copy`, `ema_update`, `require_ids` and the other checks |
 | an evaluator | `evaluators.register`, `make_folds`, `FoldScores`, `summarise`; `Costs` and `Counts` of a grid |
 | a reference row | `references.register`, `Inputs`, `Kernel` |
@@ -53,6 +53,8 @@ from graphcl.methods.method import (
     require_repulsion,
     weight_of,
 )
+from graphcl.models.contrastive import ContrastiveModel
+from graphcl.models.embeddings import Embeddings
 from graphcl.references.rows import Inputs
 from graphcl.registry import (
     Registry,
@@ -71,10 +73,12 @@ from graphcl.tasks.task import Task
 __all__ = [
     "Augmentation",
     "Channels",
+    "ContrastiveModel",
     "Costs",
     "Count",
     "Counts",
     "Decision",
+    "Embeddings",
     "Exponent",
     "Finite",
     "FoldCount",

@@ -77,6 +77,10 @@ class CSRAdjacency:
             return cls(source, SegmentIndex.of(target, num_nodes).ptr, target, SegmentIndex.of(source, num_nodes).ptr)
         return cls(*_ordered(target, num_nodes, source), *_ordered(source, num_nodes, target))
 
+    def __call__(self, layer: Any, x: Tensor) -> Tensor:
+        """Return the rows `x [N, H]` plus the sums over their neighbours, in any `layer` of an encoder."""
+        return self.sum(x, with_self=True)
+
     def sum(self, x: Tensor, with_self: bool = False) -> Tensor:
         """Return the sum of x_u over all edges u -> v for each node v, `[N, H]`; `with_self` adds x_v."""
         if tracing():
@@ -91,7 +95,8 @@ def _ordered(ids: Tensor, num_groups: int, values: Tensor | None = None) -> tupl
     Without `values`, return the sorting permutation, or None if `ids` is known to be sorted.
     """
     if native.takes(ids):
-        if (ptr := native.starts(ids, num_groups)) is not None:
+        ptr = native.starts(ids, num_groups)
+        if ptr is not None:
             return values, ptr
     elif not ids.is_cuda and bool((ids[1:] >= ids[:-1]).all()):  # on CUDA, sorting is faster than waiting for the check
         if ids.numel() and not 0 <= int(ids[0]) <= int(ids[-1]) < num_groups:

@@ -145,10 +145,11 @@ class GraphEncoder(nn.Module):
             graphs = SegmentIndex.of(batch.long(), size)
             return graphs, self.aggregation(x, edge_index, edge_attr, self._messages.factor(edge_weight))
         except IndexError:
-            of_batch = not 0 <= int(batch.min()) <= int(batch.max()) < size
-            key, values, count = ("batch", batch, size) if of_batch else ("edge_index", edge_index, x.size(0))
-            low, high = int(values.min()), int(values.max())
-            raise InputError(f"`{key}` must be in 0 .. {count - 1}, got values in {low} .. {high}.") from None
+            for key, values, count in (("batch", batch, size), ("edge_index", edge_index, x.size(0))):
+                low, high = int(values.min()), int(values.max())
+                if not 0 <= low <= high < count:
+                    raise InputError(f"`{key}` must be in 0 .. {count - 1}, got values in {low} .. {high}.") from None
+            raise
 
 
 class _Messages(MessagePassing):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from torch import Tensor, nn
@@ -64,16 +63,6 @@ class _GINBase(GraphEncoder):
         return super()._scaled(sums, graphs)
 
 
-@dataclass
-class _NeighbourSum:
-    """`Aggregate` function that sums rows over in-neighbours without storing the messages."""
-
-    neighbours: CSRAdjacency
-
-    def __call__(self, layer: Any, x: Tensor) -> Tensor:
-        return self.neighbours.sum(x, with_self=True)
-
-
 @encoders.register("gin")
 class GIN(_GINBase):
     r"""Graph isomorphism network, as GraphCL uses it on TU data sets.
@@ -120,18 +109,18 @@ class GIN(_GINBase):
     def aggregation(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None, weight: Tensor | None) -> Aggregate:
         """Return a function that sums rows over neighbours, without storing messages if there is no `weight`."""
         if weight is None and not tracing():
-            return _NeighbourSum(CSRAdjacency.of(edge_index, x.size(0)))
+            return CSRAdjacency.of(edge_index, x.size(0))
         return super().aggregation(x, edge_index, edge_attr, weight)
 
     def embed(self, x: Tensor, aggregate: Aggregate, graphs: SegmentIndex, parts: Parts) -> Tensor:
         """Return the embeddings `[B, H]`; use the compiled layers if they support the input."""
         sums = None
-        if isinstance(aggregate, _NeighbourSum) and self.readout != "max":
+        if isinstance(aggregate, CSRAdjacency) and self.readout != "max":
             raw, modules = self.readout == "log_sum", ([conv.nn for conv in self.convs], list(self.norms))
             if x.is_cuda and not raw:
-                sums = triton_gin.fused_sums(x, aggregate.neighbours, graphs, *modules, parts)
+                sums = triton_gin.fused_sums(x, aggregate, graphs, *modules, parts)
             elif parts is None:
-                sums = compiled.fused_sums(x, aggregate.neighbours, graphs, *modules, raw)
+                sums = compiled.fused_sums(x, aggregate, graphs, *modules, raw)
         return super().embed(x, aggregate, graphs, parts) if sums is None else self._scaled(sums, graphs)
 
 

@@ -30,8 +30,16 @@ class Perceptron(nn.Sequential):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the outputs `[N, out_channels]` for rows `x [N, in_channels]`."""
-        if _plain(self, x):
-            first, _, second = self
+        layers = list(self)
+        if (
+            x.dim() == 2
+            and [type(layer) for layer in layers] == [nn.Linear, nn.ReLU, nn.Linear]
+            and not has_hooks(*layers)
+            and not torch.is_autocast_enabled(x.device.type)
+            and not tracing()
+            and not torch._C._are_functorch_transforms_active()
+        ):
+            first, _, second = layers
             return _Perceptron.apply(x, first.weight, first.bias, second.weight, second.bias, self.rectified)
         out = super().forward(x)
         return out.relu() if self.rectified else out
@@ -43,19 +51,6 @@ def has_hooks(*modules: nn.Module) -> bool:
         if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks:
             return True
     return False
-
-
-def _plain(mlp: nn.Sequential, x: Tensor) -> bool:
-    """Return whether one operation can replace the modules: nothing casts, traces, hooks or transforms them."""
-    layers = list(mlp)
-    return (
-        x.dim() == 2
-        and [type(layer) for layer in layers] == [nn.Linear, nn.ReLU, nn.Linear]
-        and not has_hooks(*layers)
-        and not torch.is_autocast_enabled(x.device.type)
-        and not tracing()
-        and not torch._C._are_functorch_transforms_active()
-    )
 
 
 class _Perceptron(torch.autograd.Function):

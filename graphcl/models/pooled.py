@@ -55,18 +55,17 @@ class Pooled(nn.Module):
         if width is None:
             name = type(nodes).__name__
             raise InputError(f"{name} has no `out_channels`; pass it, as in Pooled({name}(...), out_channels=64).")
-        if isinstance(readout, str) and readout in _AGGREGATIONS:
-            readout = _AGGREGATIONS[readout]()
-        if not isinstance(readout, Aggregation):
+        pool = _AGGREGATIONS[readout]() if isinstance(readout, str) and readout in _AGGREGATIONS else readout
+        if not isinstance(pool, Aggregation):
             names = "'sum', 'mean', 'max'"
             raise InputError(f"`readout` must be {names} or an Aggregation of torch_geometric.nn, got {readout!r}.")
-        self.nodes, self.readout, self.out_channels = nodes, readout, width
+        self.nodes, self.readout, self.out_channels = nodes, pool, width
         self.supports_edge_weight = accepts(nodes, "edge_weight")
-        widths = [module.edge_dim for module in nodes.modules() if hasattr(module, "edge_dim")]
-        unused = bool(widths) and all(width is None for width in widths)
-        self.supports_edge_attr = accepts(nodes, "edge_attr") and not unused
-        attributes = ["edge_weight"] + ["edge_attr"] * self.supports_edge_attr
-        self._optional = optional_arguments(nodes, ["batch", "batch_size", *attributes])
+        edge_dims = {module.edge_dim for module in nodes.modules() if hasattr(module, "edge_dim")}
+        self.supports_edge_attr = accepts(nodes, "edge_attr") and edge_dims != {None}
+        self._optional = optional_arguments(nodes, ["batch", "batch_size", "edge_weight", "edge_attr"])
+        if not self.supports_edge_attr:
+            self._optional.pop("edge_attr", None)
 
     def forward(
         self,

@@ -149,17 +149,13 @@ def survey(encoder: WLSparse, batches: Iterable[Batch], k: int = 12) -> dict[str
     first = first[frequency[first] > 0]
     if not len(first):
         return {}
-    table = {"weight": weight[first], "frequency": frequency[first], "depth": depth[first]}
-    return {**table, **_packed(heaviest(encoder, batches, k))}
-
-
-def _packed(patterns: list[Pattern]) -> dict[str, np.ndarray]:
-    cat = {name: [getattr(pattern, name).numpy() for pattern in patterns] for name in ("x", "edge_index", "distance")}
-    figures = [[pattern.weight, pattern.frequency, pattern.nodes[0], pattern.depth] for pattern in patterns]
+    best = heaviest(encoder, batches, k)
+    balls = {name: [getattr(pattern, name).numpy() for pattern in best] for name in ("x", "edge_index", "distance")}
     return {
-        "sizes": np.array([[len(pattern.x), pattern.edge_index.size(1)] for pattern in patterns]).reshape(-1, 2),
-        "of_each": np.array(figures),
-        **{f"ball_{name}": np.concatenate(values, -1 if name == "edge_index" else 0) for name, values in cat.items()},
+        **{"weight": weight[first], "frequency": frequency[first], "depth": depth[first]},
+        "sizes": np.array([[len(pattern.x), pattern.edge_index.size(1)] for pattern in best]),
+        "of_each": np.array([[pattern.weight, pattern.frequency, pattern.nodes[0], pattern.depth] for pattern in best]),
+        **{f"ball_{name}": np.concatenate(values, -1 if name == "edge_index" else 0) for name, values in balls.items()},
     }
 
 
