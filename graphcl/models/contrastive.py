@@ -134,8 +134,9 @@ class ContrastiveModel(nn.Module):
             weight = edge_weight if weight is None else weight * edge_weight
         part, size = _extent(batch)
         of_edges = {"edge_attr": batch.get("edge_attr"), "edge_weight": weight}
-        parts = None if size == batch.num_graphs else [part]
-        return self._encode(size, batch.x, batch.edge_index, batch.batch, parts=parts, **of_edges)[: batch.num_graphs]
+        if size == batch.num_graphs:
+            return self._encode(size, batch.x, batch.edge_index, batch.batch, **of_edges)
+        return self._encode(size, batch.x, batch.edge_index, batch.batch, parts=[part], **of_edges)[: batch.num_graphs]
 
     def encode_nodes(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the embeddings `[B, H]` of the graphs in `batch` and the representations `[N, H]` of its nodes.
@@ -148,12 +149,11 @@ class ContrastiveModel(nn.Module):
         values = {name: batch.get(name) for name in ("edge_attr", "edge_weight")}
         uses = {"batch": True} | optional_arguments(self.encoder, ("size", *values), "with_nodes")
         h, nodes = call(with_nodes, batch.x, batch.edge_index, uses, batch=batch.batch, size=batch.num_graphs, **values)
-        wanted = [[batch.num_graphs, self.width], [batch.x.size(0), self.width]]
+        wanted = [[size, self.width] for size in (batch.num_graphs, batch.x.size(0))]
         shapes = [list(h.shape), list(nodes.shape)]
         if shapes != wanted:
-            raise InputError(
-                f"{self._name}.with_nodes must return {wanted[0]} and {wanted[1]}, got {shapes[0]} and {shapes[1]}."
-            )
+            lines = [" and ".join(map(str, pair)) for pair in (wanted, shapes)]
+            raise InputError(f"{self._name}.with_nodes must return {lines[0]}, got {lines[1]}.")
         return h, nodes
 
     def encode_views(self, view1: Batch, view2: Batch) -> tuple[Tensor, Tensor]:
