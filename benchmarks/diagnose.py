@@ -17,12 +17,11 @@ import torch
 from torch_geometric.data import Data
 
 from graphcl import load_dataset, make_config
-from graphcl.diagnose.answers import AS_IS, untrained_best
-from graphcl.diagnose.answers import verdict as verdict_of
-from graphcl.diagnose.run import diagnose
-from graphcl.diagnose.scored import Scored, mean
 from graphcl.evaluate import FoldScores
 from graphcl.evaluate.scores import Interval
+from graphcl.extensions.diagnosis.answers import AS_IS, Scored, mean, untrained_best
+from graphcl.extensions.diagnosis.answers import verdict as verdict_of
+from graphcl.extensions.diagnosis.run import diagnose
 
 KINDS = ("features", "edges", "both", "size", "leak", "nothing")
 DECIDE = ("no edges", "constant features", "sizes only")

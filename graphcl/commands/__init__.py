@@ -14,7 +14,6 @@ from types import ModuleType
 COMMANDS = {
     "run": "train an encoder by contrastive learning, embed the data set, score the embedding",
     "sweep": "run settings x data sets x seeds in parallel and make tables",
-    "diagnose": "answer what carries a score: edges, features, sizes, copies or training",
     "embed": "embed graphs with a trained encoder",
     "predict": "predict the targets of new graphs by a finished run",
     "transfer": "probe or fine-tune a trained encoder on another data set",

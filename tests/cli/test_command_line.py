@@ -7,12 +7,12 @@ import pytest
 from graphcl import errors
 from graphcl.cli.command_line import flag
 from graphcl.cli.help import topic
-from graphcl.commands.diagnose import COMMAND as DIAGNOSE
 from graphcl.commands.run import COMMAND as RUN
 from graphcl.config import make_config
 from graphcl.config.settings import Config
 from graphcl.datasets import dataset_names
 from graphcl.errors import InputError, InputWarning
+from graphcl.extensions.diagnosis.command import COMMAND as DIAGNOSE
 from graphcl.registry import augmentations, encoders, evaluators, losses, methods
 from graphcl.run import main
 

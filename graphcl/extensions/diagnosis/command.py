@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -18,11 +18,7 @@ from graphcl.datasets.settings import Names
 from graphcl.errors import warn
 from graphcl.system.files import write_text
 
-if TYPE_CHECKING:
-    from graphcl.datasets.dataset import GraphDataset
-    from graphcl.diagnose.run import Diagnosis
-
-
+SUMMARY = "answer what carries a score: edges, features, sizes, copies or training"
 ROWS = ("majority", "random", "statistics", "bag", "wl_oa", "untrained", "calibrated", "trained")
 """Rows to score by default, those of them that fit."""
 
@@ -71,16 +67,7 @@ COMMAND = Command(
     validate=_validate,
     common=("dataset", "mirror", "features", "positives", "eval", "seeds", "rows", "graphs", "quick", "epochs", "out"),
     similar=similar_options,
-    without=(
-        "score_every",
-        "track",
-        "resume",
-        "checkpoint",
-        "report",
-        "name",
-        "rank_timeout",
-        "sync_batchnorm",
-    ),
+    without=("score_every", "track", "resume", "checkpoint", "report", "name", "rank_timeout", "sync_batchnorm"),
 )
 
 
@@ -92,15 +79,17 @@ def diagnose(settings: Diagnose) -> str:
     Raises:
         InputError: the folder exists or is in use, or the graphs cannot be loaded or scored.
     """
-    from graphcl.datasets.controls import CONTROLS  # imported here, as help texts need no torch
-    from graphcl.diagnose.answers import AS_IS
-    from graphcl.diagnose.run import check_inputs, diagnose
-    from graphcl.diagnose.text import as_json, markdown
+    # imported here, as help texts need no torch
+    from graphcl.evaluate.needs import usual
     from graphcl.experiment.encoder_input import load_arguments, load_with_pairs
     from graphcl.experiment.fingerprint import data_fingerprint
     from graphcl.experiment.record.unfinished import MARK, unfinished
     from graphcl.experiment.runtime import pick_device
     from graphcl.experiment.trial import Trial
+    from graphcl.extensions.diagnosis.answers import AS_IS
+    from graphcl.extensions.diagnosis.controls import CONTROLS
+    from graphcl.extensions.diagnosis.page import as_json, diagnosis_figure, markdown
+    from graphcl.extensions.diagnosis.run import check_inputs, diagnose
     from graphcl.report.style import to_svg
     from graphcl.system.memory import keep_freed_memory
     from graphcl.tasks.evaluation import with_usable_evaluation
@@ -109,7 +98,9 @@ def diagnose(settings: Diagnose) -> str:
     keep_freed_memory()
     with unfinished(settings.out, f"{Path(settings.dataset).stem}-diagnosis") as place:
         dataset = load_with_pairs(**load_arguments(settings))
-        config: Config = settings.model_copy(update={"features": dataset.features, **_evaluator(settings, dataset)})
+        config: Config = settings.model_copy(update={"features": dataset.features})
+        if not dataset.labelled and dataset.components is not None and "eval" not in settings.model_fields_set:
+            config = config.model_copy(update={"eval": [usual("groups")]})
         task = with_usable_evaluation(make_task(config, dataset))
         config = task.config
         Trial(task, config.seeds[0], pick_device(config.device)).try_step()
@@ -122,7 +113,7 @@ def diagnose(settings: Diagnose) -> str:
             warn(f"`rows` {', '.join(sorted(unused))} left out, as they do not fit the data or `eval`.")
         page = markdown(found, next(iter(config.eval), ""), "diagnosis.svg")
         if found.answers is not None:
-            write_text(folder / "diagnosis.svg", to_svg(_figure(found)))
+            write_text(folder / "diagnosis.svg", to_svg(diagnosis_figure(found)))
         write_text(folder / "diagnosis.json", json.dumps(as_json(found, settings.model_dump()), indent=1) + "\n")
         write_text(folder / "diagnosis.md", page)
         place.finish()
@@ -131,30 +122,3 @@ def diagnose(settings: Diagnose) -> str:
 
 
 main = COMMAND.main(diagnose)
-
-
-def _evaluator(settings: Diagnose, dataset: GraphDataset) -> dict[str, Any]:
-    """Return the evaluator by groups where the graphs have no classes and none was chosen."""
-    from graphcl.evaluate.needs import usual
-
-    chosen = dataset.labelled or "eval" in settings.model_fields_set
-    return {} if chosen or (dataset.groups is None and dataset.relation is None) else {"eval": [usual("groups")]}
-
-
-def _figure(found: Diagnosis) -> Any:
-    """Return the figure of a diagnosis."""
-    from graphcl.diagnose.answers import AS_IS, untrained_best
-    from graphcl.diagnose.scored import mean
-    from graphcl.diagnose.text import FIGURE, none_label, short
-    from graphcl.report.diagnosis import diagnosis
-    from graphcl.report.figures import metric_label
-
-    assert found.answers is not None
-    scores = {
-        control: (mean(untrained_best(rows)), mean(rows["trained"]) if "trained" in rows else None)
-        for control, rows in found.table.items()
-    }
-    gains = {label: found.answers.gains[name] for name, label in FIGURE.items() if name in found.answers.gains}
-    metric = next(iter(found.table[AS_IS].values()))[0].score.metric
-    label = f"{metric_label(metric)}, from {none_label(found)}"
-    return diagnosis(f"{found.dataset.name}: {short(found)}", scores, found.answers.scores["none"], gains, label)

@@ -7,7 +7,7 @@ import torch
 from torch_geometric.data import Data
 
 from graphcl import load_dataset
-from graphcl.diagnose.copies import Copies, count_copies
+from graphcl.extensions.diagnosis.run import Copies, count_copies
 
 
 def graphs(n=60, seed=0):

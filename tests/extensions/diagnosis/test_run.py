@@ -10,13 +10,14 @@ from torch_geometric.data import Data
 
 from graphcl import load_dataset, make_config
 from graphcl.datasets.synthetic import synthetic_pairs
-from graphcl.diagnose.answers import AS_IS
-from graphcl.diagnose.run import diagnose, drawn, score_rows
-from graphcl.diagnose.text import markdown
 from graphcl.errors import InputError
+from graphcl.extensions.diagnosis.answers import AS_IS
+from graphcl.extensions.diagnosis.page import markdown
+from graphcl.extensions.diagnosis.run import diagnose, drawn, score_rows
+from graphcl.tasks.task import make_task
 from tests.conftest import small_graphs
 
-PLANTED = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "diagnose.py"))
+PLANTED = runpy.run_path(str(Path(__file__).parents[3] / "benchmarks" / "diagnose.py"))
 
 
 @pytest.mark.parametrize("kind", PLANTED["KINDS"])
@@ -52,7 +53,7 @@ def test_kernels_of_two_depths_see_edges():
     edge, ring = torch.tensor([[0, 1], [1, 0]]), torch.tensor([[0, 1, 1, 2, 2, 0], [1, 0, 2, 1, 0, 2]])
     given = [Data(x=torch.ones(3, 1), edge_index=(edge, ring)[k % 2], y=torch.tensor([k % 2])) for k in range(20)]
     config = make_config({"evaluation": {"inner_folds": 2}})
-    found = score_rows(config, load_dataset(given), 0, ["wl_oa"], torch.device("cpu"))
+    found = score_rows(make_task(config, load_dataset(given)), 0, ["wl_oa"], torch.device("cpu"))
     assert found["wl_oa"].score.mean == 100
 
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from graphcl.commands.diagnose import COMMAND, main
 from graphcl.datasets.synthetic import synthetic_pairs
+from graphcl.extensions.diagnosis.command import COMMAND, main
 from tests.conftest import small_graphs
 
 SMALL = ["--epochs", "1", "--batch-size", "16", "--encoder", "gin"]

@@ -9,9 +9,16 @@ from torch_geometric.data import Data
 from torch_geometric.utils import degree
 
 from graphcl.datasets import load_dataset
-from graphcl.datasets.controls import CONTROLS, complete, controlled, rewired, shuffled_features, without_edges
 from graphcl.errors import InputError
-from graphcl.graphs.rewire import rewire
+from graphcl.extensions.diagnosis.controls import (
+    CONTROLS,
+    complete,
+    controlled,
+    rewire,
+    rewired,
+    shuffled_features,
+    without_edges,
+)
 from tests.conftest import small_graphs
 
 
@@ -109,7 +116,7 @@ def test_complete_graphs_and_their_limit(monkeypatch):
         expected = nx.complete_graph(old.num_nodes).to_directed()
         assert sorted(map(tuple, graph.edge_index.T.tolist())) == sorted(expected.edges())
         assert not graph.edge_attr.any()
-    monkeypatch.setattr("graphcl.datasets.controls.MOST_EDGES", 10)
+    monkeypatch.setattr("graphcl.extensions.diagnosis.controls.MOST_EDGES", 10)
     assert complete(dataset) is None
 
 

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from graphcl.diagnose.answers import AS_IS, answer, verdict
-from graphcl.diagnose.scored import Scored, best, gain
 from graphcl.evaluate import FoldScores, paired_test
 from graphcl.evaluate.scores import Interval, bootstrap_interval, paired_interval
+from graphcl.extensions.diagnosis.answers import AS_IS, Scored, answer, best, gain, verdict
 
 FOLDS, SIZE = 10, 20
 
