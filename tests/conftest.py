@@ -101,7 +101,7 @@ def saved_graphs(tmp_path):
 @pytest.fixture
 def inline(monkeypatch):
     """Run the cells of a sweep in a thread of this process, as a worker process takes seconds to start."""
-    monkeypatch.setattr("graphcl.sweep.run_cells.make_executor", lambda name, workers: ThreadPoolExecutor(1))
+    monkeypatch.setattr("graphcl.system.processes.make_executor", lambda name, workers: ThreadPoolExecutor(1))
 
 
 @pytest.fixture

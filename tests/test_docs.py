@@ -17,8 +17,8 @@ from graphcl import augment, datasets, evaluate, losses, methods, registry
 from graphcl.commands import command, summaries, sweep
 from graphcl.commands.run import COMMAND as RUN
 from graphcl.errors import InputError
-from graphcl.sweep.extend import extended
 from graphcl.sweep.folder import write_spec
+from graphcl.sweep.plan import extended
 from graphcl.training import diagnostics
 from tests.conftest import restored
 

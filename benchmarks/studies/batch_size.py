@@ -11,7 +11,7 @@ from kept import STUDIES, Kept
 from study import COLOURS, Study, curve, figure, log_axis, markdown, means, without_count
 
 from graphcl.evaluate import holm, paired_test
-from graphcl.sweep.texts import gain_text
+from graphcl.sweep.write import gain_text
 
 LOSSES = ("infonce", "flatnce", "dclw")
 BATCHES = (8, 16, 32, 64, 128, 256, 512)

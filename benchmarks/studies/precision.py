@@ -8,7 +8,7 @@ from kept import STUDIES, Kept
 from study import Study, markdown, means, plus_minus, protocol
 
 from graphcl.evaluate import holm, paired_test
-from graphcl.sweep.texts import gain_text
+from graphcl.sweep.write import gain_text
 
 SETS = ("MUTAG", "PROTEINS", "NCI1", "IMDB-BINARY")
 ROWS = {

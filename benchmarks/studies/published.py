@@ -14,7 +14,7 @@ from study import DOCS, SETS, Cells, Study, markdown, means, num_seeds, without_
 
 from graphcl.config.recipes import shipped_configs
 from graphcl.evaluate import FoldScores, best_row, holm, paired_gain, paired_test
-from graphcl.sweep.texts import gain_text
+from graphcl.sweep.write import gain_text
 
 RECIPES = ("graphcl", "adnce", "best")
 OTHERS = ("adnce_baseline", "flatnce", "joao", "joao_v2", "simgrace", "infograph")

@@ -8,7 +8,7 @@ from kept import STUDIES, Kept
 from study import COLOURS, Study, curve, figure, log_axis, markdown, means, without_count
 
 from graphcl.evaluate import holm, paired_test
-from graphcl.sweep.texts import gain_text
+from graphcl.sweep.write import gain_text
 
 VALUES = {
     "temperature": (0.05, 0.1, 0.2, 0.5, 1.0),

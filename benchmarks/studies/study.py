@@ -15,10 +15,9 @@ from graphcl.errors import InputError
 from graphcl.report.style import COLOURS as COLOURS  # for the studies
 from graphcl.report.style import panels, style, to_svg
 from graphcl.sweep import sweep
-from graphcl.sweep.extend import extended
 from graphcl.sweep.folder import read_records, unfinished
-from graphcl.sweep.progress import progress
-from graphcl.sweep.run_cells import default_workers
+from graphcl.sweep.plan import extended
+from graphcl.sweep.run_cells import default_workers, progress
 from graphcl.sweep.table import scores_of
 
 DOCS = Path(__file__).parents[2] / "docs" / "studies"

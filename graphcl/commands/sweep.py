@@ -112,19 +112,18 @@ def parse(arguments: Sequence[str]) -> Request | None:
     """
     if COMMAND.show_help(arguments):
         return None
-    from graphcl.sweep.extend import stored_spec  # imported here, as help texts need no torch
-    from graphcl.sweep.plan import TABLE_KEYS
+    from graphcl.sweep.plan import TABLE_KEYS, stored_spec  # imported here, as help texts need no torch
 
     file, options = COMMAND.split(arguments, *Config.model_fields)
-    own = {key: values for key, values in options if key in ("out", "workers", "executor", "dry_run", "reuse")}
-    settings = COMMAND.model_validate({key: read_value(SweepSettings, key, values) for key, values in own.items()})
-    reuse = [str(Path(each).absolute()) for each in settings.reuse]  # the sweep may have started in another folder
-    settings = settings.model_copy(update={"reuse": reuse})
+    here = {key: values for key, values in options if key in ("out", "workers", "executor", "dry_run", "reuse")}
+    settings = COMMAND.model_validate({key: read_value(SweepSettings, key, values) for key, values in here.items()})
+    # the sweep may have started in another folder
+    settings = settings.model_copy(update={"reuse": [str(Path(folder).absolute()) for folder in settings.reuse]})
     if not settings.out and file is None:
         raise InputError("`--out` must name the folder of the sweep: a new one, or that of a sweep to resume.")
     out = Path(settings.out or f"sweeps/{Path(str(file)).stem}")
-    options = [option for option in options if option[0] not in own]
-    spec, stored, here = dict[str, Any](), stored_spec(out), Path.cwd()
+    options = [option for option in options if option[0] not in here]
+    spec, stored = dict[str, Any](), stored_spec(out)
     if file:
         shipped = shipped_sweeps()
         path = Path(file) if Path(file).exists() else shipped.get(file, Path(file))
@@ -134,9 +133,9 @@ def parse(arguments: Sequence[str]) -> Request | None:
     elif not stored and {key for key, _ in options} <= {*TABLE_KEYS, "print_config"}:
         raise InputError(f"{out} holds no sweep to resume; pass a FILE, or axes such as --loss infonce dcl.")
     start = Path(str(stored.get("folder", "")))
-    start = start if start.is_absolute() and start.is_dir() else here
+    start = start if start.is_absolute() and start.is_dir() else Path.cwd()
     spec = _override(spec, options)
-    if start != here:
+    if start != Path.cwd():
         spec, out = _moved(spec, start), out.absolute()
     return Request(spec, file is not None, settings, out, start, "print_config" in dict(options))
 
@@ -178,11 +177,10 @@ def _override(spec: dict[str, Any], options: Options) -> dict[str, Any]:
 
 def _run(request: Request) -> int:
     from graphcl.experiment.runtime import pick_device
-    from graphcl.sweep.extend import extended, stored_spec
-    from graphcl.sweep.folder import Records, finished_records, read_records, unfinished, write_records
-    from graphcl.sweep.plan import make_plan
-    from graphcl.sweep.progress import progress
-    from graphcl.sweep.run_cells import check_datasets, default_workers, sweep
+    from graphcl.sweep.figures import write_figures
+    from graphcl.sweep.folder import Records, finished_records, locked, read_records, unfinished, write_record
+    from graphcl.sweep.plan import extended, make_plan, stored_spec
+    from graphcl.sweep.run_cells import check_datasets, default_workers, progress, sweep
     from graphcl.sweep.write import to_markdown
 
     settings, out, stored = request.settings, request.out, stored_spec(request.out)
@@ -208,15 +206,15 @@ def _run(request: Request) -> int:
     if settings.dry_run:
         return 0
     if reused:
-        write_records(out, reused)
+        with locked(out):
+            for key, record in reused.items():
+                write_record(out / "cells" / f"{key}.json", record)
     if settings.executor == "loky":
         check_datasets(cells, records)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     result = sweep(plan, out, workers, progress(cells, total, workers), settings.executor)
     print("\n" + "\n\n".join(to_markdown(table) for table in result.tables.values()))
     print(f"\nsaved in {out}/: table.md, table.tex, cells.csv, and a file for each cell")
-    from graphcl.sweep.figures import write_figures  # imported here, as it loads matplotlib
-
     names = write_figures(out, result.tables)
     print(f"figures: {', '.join(names) or 'none, as no cell is finished or the table is too long'}")
     for name, error in list(result.failed.items())[:10]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphcl.evaluate import holm
-from graphcl.sweep.table import Entry, Table, merit
+from graphcl.sweep.table import Entry, Table, baseline_row, merit
 
 FEWEST = 3
 """Data sets from which on rows are compared over data sets."""
@@ -72,74 +72,47 @@ def across(table: Table) -> Across | None:
     """
     if "split" in (*table.header, table.layout.columns):
         return None
-    trained = _by_name(table)
-    plain = _plain(table)
-    names = list(dict.fromkeys(table.datasets.values()))
-    shared = {name for values in trained.values() for name in values}
-    plain = {row: values for row, values in plain.items() if shared <= values.keys()}
-    rows = plain | trained
-    datasets = [name for name in names if all(values.get(name, -math.inf) > -math.inf for values in rows.values())]
+    trained: dict[str, dict[str, float]] = {}
+    best: dict[str, dict[str, float]] = {}
+    baseline: dict[str, str] = {}
+    references: dict[str, dict[str, dict[str, float]]] = {}
+    for (labels, column), entry in table.entries.items():
+        row, dataset = table.name(labels, column), table.datasets[labels, column]
+        trained.setdefault(row, {})[dataset] = _finished(entry)
+        values = {name: _finished(other) for name, other in table.references[labels, column].items()}
+        best.setdefault(row, {})[dataset] = max(values.values(), default=-math.inf)
+        for name, value in values.items():
+            references.setdefault(name, {}).setdefault(row, {})[dataset] = value
+        baseline[row] = table.name(baseline_row(table.layout, labels), column)
+    names, rows = dict.fromkeys(table.datasets.values()), dict[str, dict[str, float]]()
+    for name, by_row in references.items():
+        distinct: dict[tuple[tuple[str, float], ...], str] = {}
+        for row, values in by_row.items():  # trained rows may have different rows without training
+            distinct.setdefault(tuple(sorted(values.items())), row)
+        for items, row in distinct.items():
+            if len(items) == len(names):
+                rows[name if len(distinct) == 1 else f"{name}, {row}"] = dict(items)
+    plain = bool(rows)
+    rows |= trained
+    datasets = [name for name in names if all(means.get(name, -math.inf) > -math.inf for means in rows.values())]
     if len(datasets) < FEWEST or len(rows) < 2 or len(table.metrics) > 1:
         return None
     from scipy.stats import rankdata
 
-    values = np.array([[each[name] for name in datasets] for each in rows.values()])
-    ranks = dict(zip(rows, rankdata(-values, axis=0).mean(1).tolist(), strict=True))
-    rivals: dict[str, dict[str, dict[str, float]]] = {}
+    means = np.array([[rows[row][name] for name in datasets] for row in rows])
+    ranks = dict(zip(rows, rankdata(-means, axis=0).mean(1).tolist(), strict=True))
+    duels = {}
     if plain:
-        rivals["best row without training"] = _best_plain(table)
+        duels["best row without training"] = _duels(trained, best, datasets)
     if table.layout.baseline is not None:
-        rivals["baseline"] = {row: trained[other] for row, other in _baselines(table).items() if other != row}
-    duels = {name: _duels(trained, others, datasets) for name, others in rivals.items()}
+        others = {row: trained[other] for row, other in baseline.items() if other != row}
+        duels["baseline"] = _duels(trained, others, datasets)
     return Across(datasets, ranks, list(trained), duels)
-
-
-def _by_name(table: Table) -> dict[str, dict[str, float]]:
-    """Return the mean of each trained row on each data set, of rows without the axis of the data sets."""
-    found: dict[str, dict[str, float]] = {}
-    for place, entry in table.entries.items():
-        found.setdefault(table.name(*place), {})[table.datasets[place]] = _finished(entry)
-    return found
-
-
-def _plain(table: Table) -> dict[str, dict[str, float]]:
-    """Return the mean of each row without training on each data set; trained rows may have different ones."""
-    found: dict[str, dict[str, dict[str, float]]] = {}
-    for place, entries in table.references.items():
-        for name, entry in entries.items():
-            of_row = found.setdefault(name, {}).setdefault(table.name(*place), {})
-            of_row[table.datasets[place]] = _finished(entry)
-    plain = {}
-    for name, rows in found.items():
-        distinct: dict[tuple[tuple[str, float], ...], str] = {}
-        for row, means in rows.items():
-            distinct.setdefault(tuple(sorted(means.items())), row)
-        for values, row in distinct.items():
-            plain[name if len(distinct) == 1 else f"{name}, {row}"] = dict(values)
-    return plain
-
-
-def _best_plain(table: Table) -> dict[str, dict[str, float]]:
-    """Return trained row -> data set -> best mean of that row's own references."""
-    found: dict[str, dict[str, float]] = {}
-    for place, entries in table.references.items():
-        best = max(map(_finished, entries.values()), default=-math.inf)
-        found.setdefault(table.name(*place), {})[table.datasets[place]] = best
-    return found
 
 
 def _finished(entry: Entry) -> float:
     """Return the `merit` of an entry, -inf if seeds are missing."""
     return merit(entry) if len(entry.scores) == entry.expected else -math.inf
-
-
-def _baselines(table: Table) -> dict[str, str]:
-    """Return the name of each trained row's baseline."""
-    baseline, found = table.layout.baseline or {}, {}
-    for row, column in table.entries:
-        other = [baseline.get(axis, label) for axis, label in zip(table.header, row, strict=True)]
-        found[table.name(row, column)] = table.name(other, column)
-    return found
 
 
 def _duels(
@@ -148,10 +121,10 @@ def _duels(
     from scipy.stats import wilcoxon
 
     gains = {
-        row: np.array([rows[row][name] - other[name] for name in datasets]).round(2) for row, other in others.items()
+        row: np.array([rows[row][name] - means[name] for name in datasets]).round(2) for row, means in others.items()
     }
     p = holm([float(wilcoxon(gain).pvalue) if gain.any() else 1.0 for gain in gains.values()])
     return {
-        row: Duel(int((gain > 0).sum()), int((gain == 0).sum()), int((gain < 0).sum()), each)
-        for (row, gain), each in zip(gains.items(), p, strict=True)
+        row: Duel(int((gain > 0).sum()), int((gain == 0).sum()), int((gain < 0).sum()), adjusted)
+        for (row, gain), adjusted in zip(gains.items(), p, strict=True)
     }

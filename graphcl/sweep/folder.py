@@ -46,8 +46,8 @@ def locked(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise InputError(f"cannot create the folder {folder}: {error.strerror}; pass another --out.") from None
     try:
-        for each in (folder, folder / "cells", folder / "figures"):
-            remove_partial(each)
+        for written in (folder, folder / "cells", folder / "figures"):
+            remove_partial(written)
         yield
     finally:
         lock.release()
@@ -73,23 +73,23 @@ def read_records(folder: Path, plan: Plan) -> Records:
     Raises:
         InputError: a cell of the plan was run with other settings or other files.
     """
-    found = _found(folder, plan)
+    records = _valid_records(folder, plan)
     for cell in plan.tasks:
-        record = found.get(cell.key, {})
+        record = records.get(cell.key, {})
         if record.get("status") == "done" and (changed := changed_files(cell.config, record)):
             what = f"{changed[0]} changed after cell `{cell}` was run in {folder}"
             raise InputError(f"{what}. Restore it, or run the changed cells with --reuse {folder} and another --out.")
-    places = {frozenset(record["coordinates"].items()): (key, record) for key, record in found.items()}
+    places = {frozenset(record["coordinates"].items()): (key, record) for key, record in records.items()}
     for cell in plan.cells:
         key, record = places.get(frozenset(cell.coordinates.items()), (cell.key, {}))
-        if key != cell.key and cell.key not in found:
+        if key != cell.key and cell.key not in records:
             changes = differences(record["config"], cell.config.model_dump(), RUNTIME_SETTINGS)
             version = record.get("versions", {}).get("graphcl", "?")
             raise InputError(
                 f"{folder} holds a cell `{cell}` with other settings, run by graphcl {version}: "
                 f"{'; '.join(changes)}. Pass another --out, or delete {folder / 'cells' / key}.json."
             )
-    return found
+    return records
 
 
 def finished_records(source: Path, cells: Iterable[Cell], plan: Plan) -> Records:
@@ -102,23 +102,18 @@ def finished_records(source: Path, cells: Iterable[Cell], plan: Plan) -> Records
     """
     if not (source / "cells").is_dir():
         raise InputError(f"`reuse`: {source} holds no sweep.")
-    known = _found(source, plan)
-    done = [(cell, known[cell.key]) for cell in cells if known.get(cell.key, {}).get("status") == "done"]
-    same = [(cell, record) for cell, record in done if not changed_files(cell.config, record)]
-    return {cell.key: {**record, "coordinates": dict(cell.coordinates)} for cell, record in same}
+    records, reused = _valid_records(source, plan), Records()
+    for cell in cells:
+        record = records.get(cell.key, {})
+        if record.get("status") == "done" and not changed_files(cell.config, record):
+            reused[cell.key] = {**record, "coordinates": dict(cell.coordinates)}
+    return reused
 
 
-def write_records(folder: Path, records: Records) -> None:
-    """Write records into the folder of a sweep; raise InputError if another sweep uses it."""
-    with locked(folder):
-        for key, record in records.items():
-            write_record(folder / "cells" / f"{key}.json", record)
-
-
-def _found(folder: Path, plan: Plan) -> Records:
+def _valid_records(folder: Path, plan: Plan) -> Records:
     """Return key -> record of all valid records in a folder; records of earlier versions get their present key."""
     planned = {cell.key for cell in plan.tasks}
-    found: Records = {}
+    records: Records = {}
     for file in sorted(folder.glob("cells/*.json")):
         try:
             record = read_json(file)
@@ -129,9 +124,9 @@ def _found(folder: Path, plan: Plan) -> Records:
             if key not in planned:
                 with suppress(InputError):  # for example, a setting was removed in a later version
                     key = key_of(make_config(record["config"], own=()))
-            if found.get(key, {}).get("status") != "done":  # two files may match one cell: prefer a finished one
-                found[key] = record
-    return found
+            if records.get(key, {}).get("status") != "done":  # two files may match one cell: prefer a finished one
+                records[key] = record
+    return records
 
 
 def unfinished(plan: Plan, records: Records) -> list[Cell]:
@@ -143,7 +138,7 @@ def _is_record(record: Any) -> bool:
     """Return True if `record`, the content of a file, is a valid record of a cell."""
     try:
         config, status = record["config"], record["status"]
-        if not isinstance(config, dict) or not all(isinstance(each, str) for each in record["coordinates"].values()):
+        if not isinstance(config, dict) or not all(isinstance(label, str) for label in record["coordinates"].values()):
             return False
         if status == "failed":
             return isinstance(record["error"], str)

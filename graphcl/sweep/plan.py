@@ -1,4 +1,7 @@
-"""Plan a sweep: check its specification, and return the cells that its axes span and the layout of its table."""
+"""Plan a sweep: check its specification, and return the cells that its axes span and the layout of its table.
+
+A stored sweep is extended by seeds, data sets and further labels; every other change of its plan is refused.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,16 @@ import hashlib
 import itertools
 import json
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from graphcl.arguments import nearest, shown
 from graphcl.config import RUNTIME_SETTINGS, Config, ConfigError, make_config, read_config
-from graphcl.config.recipes import override
+from graphcl.config.nested import differences
+from graphcl.config.recipes import override, read_yaml
 from graphcl.config.settings import TABLE
 from graphcl.datasets.settings import Features
 from graphcl.errors import InputError
@@ -29,6 +35,8 @@ _NEVER_AXES = ("seeds", "eval", *RUNTIME_SETTINGS)
 _ENCODER_SETTINGS = ("dataset", *TABLE, *Features.model_fields, "encoder", "eval", "evaluation", "seeds")
 _PAIR_SETTINGS = ("init", "positives", "targets", "towers", "target_encoder")
 _PROJECTOR_SETTINGS = ("projection", "projector", "keep_projector")
+_STAYS = (*RUNTIME_SETTINGS, "seeds", "dataset")
+"""Stored settings that a sweep file need not repeat."""
 
 
 @dataclass(frozen=True)
@@ -119,21 +127,19 @@ def make_plan(spec: Mapping[str, Any]) -> Plan:
         (4, 2, ['loss'])
     """
     settings, axes, table = sections_of(spec)
-    axes = with_datasets(settings, axes)
     points: dict[str, dict[str, Mapping[str, Any]]] = {}
-    for axis, values in axes.items():
+    for axis, values in with_datasets(settings, axes).items():
         groups = values.items() if isinstance(values, dict) else [(label_of(value), {axis: value}) for value in values]
         points[axis] = {str(label): group for label, group in groups}
         if len(points[axis]) < len(groups):
             raise InputError(f"axis `{axis}` must have different values, got {[label for label, _ in groups]}.")
-    labels = {axis: list(found) for axis, found in points.items()}
+    labels = {axis: list(by_label) for axis, by_label in points.items()}
     plan = Plan(labels, *_span(settings, points), layout(table, labels), dict(spec))
-    references: dict[Any, set[str]] = {}
+    references: dict[Any, str] = {}
     for cell in plan.cells:
-        kept = tuple(label for axis, label in cell.coordinates.items() if axis not in plan.table.select)
-        references.setdefault(kept, set()).add(cell.reference)
-    if any(len(each) > 1 for each in references.values()):
-        raise InputError("`table.select` must be settings of training; the rows without training depend on these.")
+        place = tuple(label for axis, label in cell.coordinates.items() if axis not in plan.table.select)
+        if references.setdefault(place, cell.reference) != cell.reference:
+            raise InputError("`table.select` must be settings of training; the rows without training depend on these.")
     if not plan.cells[0].config.eval:
         raise InputError("a sweep compares scores, got `eval` none; name an evaluator.")
     if not plan.evaluators:
@@ -163,19 +169,24 @@ def _span(
     problems: dict[str, list[str]] = {}
     for chosen in itertools.product(*points.values()):
         labels = dict(zip(points, chosen, strict=True))
+        groups = (settings, *(points[axis][label] for axis, label in labels.items()))
+        values = {key: value for group in groups for key, value in group.items()}
         try:
-            config = _config(settings, [points[axis][label] for axis, label in labels.items()])
+            recipe = values.pop("recipe", None)
+            base = {} if recipe is None else read_config(str(recipe), values["dataset"])
+            config = make_config(override(base, values), own=values)
         except ConfigError as error:
             for line in str(error).split("\n"):
                 problems.setdefault(line, []).append(", ".join(labels.values()))
             continue
-        encoder = _without_training(config)
+        untrained = _without_training(config)
         for seed in config.seeds:
-            one, before = (each.model_copy(update={"seeds": [seed]}) for each in (config, encoder))
-            key = key_of(before)
+            before = untrained.model_copy(update={"seeds": [seed]})
             coordinates = {"encoder": "untrained", "dataset": labels["dataset"], "seed": str(seed)}
-            references.setdefault(key, Cell(key, coordinates, before, key))
-            cell = Cell(key_of(one), {**labels, "seed": str(seed)}, one, key)
+            reference = Cell(key_of(before), coordinates, before, key_of(before))
+            references.setdefault(reference.key, reference)
+            of_seed = config.model_copy(update={"seeds": [seed]})
+            cell = Cell(key_of(of_seed), {**labels, "seed": str(seed)}, of_seed, reference.key)
             if (twin := cells.setdefault(cell.key, cell)) is not cell:
                 raise InputError(f"two cells of the sweep have the same settings: {twin} and {cell}.")
     if problems:
@@ -187,13 +198,6 @@ def _span(
         raise InputError("\n".join(lines[:MAX_LINES] + more))
     # first one seed of every configuration, so that the table fills evenly
     return sorted(cells.values(), key=lambda cell: cell.config.seeds[0]), list(references.values())
-
-
-def _config(settings: Mapping[str, Any], chosen: Sequence[Mapping[str, Any]]) -> Config:
-    """Return the configuration of a cell: its recipe, overridden by `settings`, then by the settings of its labels."""
-    given = {key: value for part in (settings, *chosen) for key, value in part.items()}
-    recipe = given.pop("recipe", None)
-    return make_config(override({} if recipe is None else read_config(str(recipe), given["dataset"]), given), own=given)
 
 
 def _without_training(config: Config) -> Config:
@@ -216,17 +220,19 @@ def sections_of(spec: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
     if wrong := [name for name, section in sections.items() if not isinstance(section, dict)]:
         raise InputError("\n".join(f"`{name}` must be a mapping, got {sections[name]!r}." for name in wrong))
     settings, axes, table = map(dict, sections.values())
-    found = [f"`{key}` is not a section of a sweep; {nearest(str(key), _KEYS)}." for key in spec if key not in _KEYS]
-    found += [f"`settings`: unknown setting {_unknown(key)}" for key in settings if _root(key) not in _SETTINGS]
+    wrong = [f"`{key}` is not a section of a sweep; {nearest(str(key), _KEYS)}." for key in spec if key not in _KEYS]
+    wrong += [f"`settings`: unknown setting {_unknown(key)}" for key in settings if _root(key) not in _SETTINGS]
     if "resume" in (*settings, *axes):
-        found.append("`resume` is for single runs; to resume a sweep, pass its folder.")
+        wrong.append("`resume` is for single runs; to resume a sweep, pass its folder.")
     if settings.get("track"):
-        found.append("`track` is for single runs; a sweep keeps the metrics of each cell in its folder.")
-    found += [problem for axis, values in axes.items() if axis != "resume" for problem in _axis_problems(axis, values)]
-    wrong = [key for key in table if key not in TABLE_KEYS]
-    found += [f"`table`: unknown key `{key}`; {nearest(str(key), TABLE_KEYS)}." for key in wrong]
-    if found:
-        raise InputError("\n".join(found))
+        wrong.append("`track` is for single runs; a sweep keeps the metrics of each cell in its folder.")
+    for axis, values in axes.items():
+        wrong += _axis_problems(axis, values) if axis != "resume" else []
+    wrong += [
+        f"`table`: unknown key `{key}`; {nearest(str(key), TABLE_KEYS)}." for key in table if key not in TABLE_KEYS
+    ]
+    if wrong:
+        raise InputError("\n".join(wrong))
     return settings, axes, table
 
 
@@ -244,9 +250,9 @@ def _axis_problems(axis: Any, values: Any) -> list[str]:
     if not isinstance(values, dict):
         if _root(axis) not in _SETTINGS:
             return [f"unknown axis {_unknown(axis)}"]
-        wrong = not isinstance(values, list) or not values
-        return [f"axis `{axis}` must be a list of one or more values, got {values!r}."] if wrong else []
-    groups = values and all(isinstance(each, dict) for each in values.values())
+        fits = isinstance(values, list) and values
+        return [] if fits else [f"axis `{axis}` must be a list of one or more values, got {values!r}."]
+    groups = values and all(isinstance(group, dict) for group in values.values())
     if not groups or not isinstance(axis, str) or axis in (*_SETTINGS, "seed"):
         return [f"axis `{axis}` must be a list of values, or have a new name and map labels to groups of settings."]
     keys = dict.fromkeys(str(key) for group in values.values() for key in group)
@@ -260,7 +266,7 @@ def _axis_problems(axis: Any, values: Any) -> list[str]:
 def label_of(value: Any) -> str:
     """Return the label of `value` in tables, such as `adnce(mu=0.5)` for a name with arguments."""
     if isinstance(value, dict) and "name" in value:
-        arguments = ", ".join(f"{key}={label_of(each)}" for key, each in value.items() if key != "name")
+        arguments = ", ".join(f"{key}={label_of(argument)}" for key, argument in value.items() if key != "name")
         return f"{value['name']}({arguments})" if arguments else str(value["name"])
     if value is None or isinstance(value, (dict, list, bool)):
         return json.dumps(value, default=str, ensure_ascii=False)
@@ -283,14 +289,16 @@ def layout(table: Mapping[str, Any], axes: Mapping[str, Sequence[str]]) -> Layou
     for axis in (columns, *rows, *select):
         if not isinstance(axis, str) or axis not in axes:
             raise InputError(f"`table`: `{axis}` is not an axis of this sweep; {nearest(str(axis), axes)}.")
-    if len({columns, *rows}) <= len(rows):
+    if columns in rows or len(set(rows)) < len(rows):
         raise InputError(f"`table`: rows and columns must be different axes, got rows {rows} and columns {columns}.")
-    if left := [axis for axis in several if axis not in rows]:
-        raise InputError(f"`table.rows` must name every axis but that of the columns; `{left[0]}` is missing.")
-    if wrong := [axis for axis in select if axis in (columns, *rows)]:
-        raise InputError(f"`table.select`: a label of `{wrong[0]}` is chosen, so it cannot be an axis of the table.")
+    for axis in several:
+        if axis not in rows:
+            raise InputError(f"`table.rows` must name every axis but that of the columns; `{axis}` is missing.")
+    for axis in select:
+        if axis in (columns, *rows):
+            raise InputError(f"`table.select`: a label of `{axis}` is chosen, so it cannot be an axis of the table.")
     jointly = table.get("jointly") or False
-    if jointly is not False and jointly is not True:
+    if not isinstance(jointly, bool):
         raise InputError(f"`table.jointly` must be true or false, got {jointly!r}.")
     if jointly and not select:
         raise InputError("`table.jointly` needs `table.select`, the axis whose label all data sets share.")
@@ -312,7 +320,7 @@ def _baseline(baseline: Any, rows: Sequence[str], axes: Mapping[str, Sequence[st
             label = label_of(baseline)
             options = [f"--baseline {axis}={label}" for axis in rows if label in axes[axis]]
             write = f"write {' or '.join(options)}, in a file {{AXIS: {label}}}"
-            either = write if options else nearest(label, [each for axis in rows for each in axes[axis]])
+            either = write if options else nearest(label, [name for axis in rows for name in axes[axis]])
             raise InputError(f"`table.baseline` must name one of the axes {', '.join(rows)}, got {label}; {either}.")
         baseline = {rows[0]: baseline}
     labels = {axis: label_of(label) for axis, label in baseline.items()}
@@ -330,3 +338,91 @@ def _unknown(key: Any) -> str:
 
 def _root(path: Any) -> str:
     return str(path).split(".")[0]
+
+
+def stored_spec(folder: Path) -> dict[str, Any]:
+    """Return the specification of the sweep in `folder`; empty if there is none."""
+    file = folder / "sweep.yaml"
+    return read_yaml(file) if os.path.lexists(file) else {}
+
+
+def extended(folder: Path, spec: Mapping[str, Any], whole: bool = False) -> Plan:
+    """Return the plan of the sweep in `folder`, extended by the seeds, labels, imports and settings of `spec`.
+
+    What `spec` does not mention stays. Without a stored sweep, return the plan of `spec`.
+
+    Args:
+        folder: folder of the sweep.
+        spec: specification to add.
+        whole: whether `spec` is a complete sweep, so that a setting it lacks has its default; seeds, data sets and
+            settings that do not affect the result stay all the same.
+
+    Raises:
+        InputError: `spec` is invalid, or changes a stored cell; or a setting has no effect, as the labels of a stored
+            axis set it.
+    """
+    if not (stored := stored_spec(folder)):
+        return make_plan(spec)
+    new = sections_of(spec)
+    try:
+        plan = make_plan(_merged(stored, new, whole))
+    except InputError as error:
+        if not any(new):
+            raise
+        raise InputError(f"{folder} holds a sweep, which cannot be extended by this: {error}") from None
+    check_extends(plan, folder)
+    return plan
+
+
+def _merged(stored: Mapping[str, Any], new: Sequence[dict[str, Any]], whole: bool) -> dict[str, Any]:
+    """Return the stored specification with the sections `new` of another, see `extended`."""
+    (before, axes, table), (new_settings, new_axes, new_table) = sections_of(stored), new
+    plan, datasets = make_plan(stored), with_datasets(before, axes)["dataset"]
+    seeds = [cell.config.seeds[0] for cell in plan.cells]  # with those of recipes
+    baseline, rows, columns = plan.table.baseline or {}, listed(new_table.get("rows")), new_table.get("columns")
+    table.pop("baseline", None)
+    if baseline and all(axis != columns and (not rows or axis in rows) for axis in baseline):
+        table["baseline"] = dict(baseline)  # with its axis, as a new axis would make a bare label ambiguous
+    settings = {key: value for key, value in before.items() if not whole or _root(key) in _STAYS}
+    for key, value in new_settings.items():
+        if key == "seeds":
+            value = list(dict.fromkeys([*seeds, *make_config({key: value}).seeds]))
+        elif key == "imports":
+            value = list(dict.fromkeys([*listed(before.get(key)), *listed(value)]))
+        elif key == "dataset" or key in axes:
+            new_axes.setdefault(key, [value])
+            continue
+        else:
+            for axis, groups in axes.items():
+                sets = isinstance(groups, dict) and any(key in group for group in groups.values())
+                if sets and value != before.get(key):
+                    raise InputError(f"its axis `{axis}` sets `{key}`, got another, {value!r}.")
+        settings[key] = value
+    for axis, values in new_axes.items():
+        settings.pop(axis, None)
+        old = datasets if axis == "dataset" else axes.get(axis, [])
+        if isinstance(values, dict):
+            axes[axis] = {**old, **values} if isinstance(old, dict) else values
+        else:
+            labels = set(map(label_of, old))
+            axes[axis] = [*old, *(value for value in values if label_of(value) not in labels)]
+    return {"settings": settings, "axes": axes, "table": {**table, **new_table}}
+
+
+def check_extends(plan: Plan, folder: Path) -> None:
+    """Raise InputError if the sweep in `folder` has a cell that `plan` lacks; a stored sweep is never replaced."""
+    stored = stored_spec(folder)
+    if not stored or sections_of(stored) == sections_of(plan.spec):
+        return
+    keys = {cell.key for cell in plan.cells}
+    lost = next((cell for cell in make_plan(stored).cells if cell.key not in keys), None)
+    if lost is None:
+        return
+    twin = next((cell for cell in plan.cells if lost.coordinates.items() <= cell.coordinates.items()), None)
+    changes = [f"the cell `{lost}` is not in the new plan"]
+    if twin is not None:
+        changes = differences(lost.config.model_dump(), twin.config.model_dump(), RUNTIME_SETTINGS)
+    raise InputError(
+        f"{folder} holds another sweep: {'; '.join(changes)}. A stored sweep is extended by seeds, data sets and "
+        "labels of its axes only; for other settings pass another --out."
+    )

@@ -1,19 +1,21 @@
-"""Run the unfinished cells of a plan on an executor, and write the tables of all finished cells."""
+"""Run the unfinished cells of a plan on an executor, show their progress, and write the tables of finished cells."""
 
 from __future__ import annotations
 
 import functools
 import os
+import sys
 import threading
 import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, as_completed
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from graphcl.cli.entry_point import warnings_as_lines
@@ -29,14 +31,13 @@ from graphcl.experiment.runtime import setup_runtime
 from graphcl.experiment.trial import Trial
 from graphcl.references.rows import without_training
 from graphcl.registry import import_files
-from graphcl.report.summary import environment
-from graphcl.sweep.extend import check_extends
+from graphcl.report.summary import environment, unit
 from graphcl.sweep.folder import Records, locked, read_records, unfinished, write_record, write_spec
-from graphcl.sweep.plan import Cell, Plan
-from graphcl.sweep.table import Table, make_table
+from graphcl.sweep.plan import Cell, Plan, check_extends
+from graphcl.sweep.table import Table, make_table, scores_of
 from graphcl.sweep.write import write_tables
 from graphcl.system.memory import keep_freed_memory
-from graphcl.system.processes import make_executor, worker_device
+from graphcl.system.processes import executing, worker_device
 from graphcl.tasks.evaluation import with_usable_evaluation
 from graphcl.tasks.task import make_task
 
@@ -92,35 +93,34 @@ def sweep(
     with locked(folder):
         check_extends(plan, folder)
         records = read_records(folder, plan)
-        known = known_data(records)
+        data = known_data(records)
         write_spec(folder, plan)
         cells = unfinished(plan, records)
-        pool: Any = executor
         futures: dict[Future[dict[str, Any]], tuple[Cell, Path]] = {}
+        pool: Any = nullcontext(executor)
+        if cells and isinstance(executor, str):
+            pool = executing(executor, min(workers or default_workers(len(cells)), len(cells)))
         try:
-            if cells and isinstance(executor, str):
-                pool = make_executor(executor, min(workers or default_workers(len(cells)), len(cells)))
-            for cell in cells:
-                file = folder.absolute() / "cells" / f"{cell.key}.json"
-                futures[pool.submit(perform, cell, file, Path.cwd())] = cell, file
-            for future in as_completed(futures):
-                cell, file = futures[future]
-                try:
-                    record = future.result()
-                except Exception as error:  # the worker died: exceptions of the cell itself are in its record
-                    given = {"coordinates": dict(cell.coordinates), "config": cell.config.model_dump()}
-                    record = {"status": "failed", "error": one_line(f"the worker died: {error}", MAX_LINE), **given}
-                if record["status"] == "done" and (changed := known.changes(record)):
-                    record = {**record, "status": "failed", "error": changed}
-                write_record(file, record)
-                records[cell.key] = record
-                if on_cell is not None:
-                    on_cell(cell, records)
+            with pool as submitting:
+                for cell in cells:
+                    file = folder.absolute() / "cells" / f"{cell.key}.json"
+                    futures[submitting.submit(perform, cell, file, Path.cwd())] = cell, file
+                for future in as_completed(futures):
+                    cell, file = futures[future]
+                    try:
+                        record = future.result()
+                    except Exception as error:  # the worker died: exceptions of the cell itself are in its record
+                        outcome = {"status": "failed", "error": one_line(f"the worker died: {error}", MAX_LINE)}
+                        record = {**outcome, "coordinates": dict(cell.coordinates), "config": cell.config.model_dump()}
+                    if record["status"] == "done" and (changed := data.changes(record)):
+                        record = {**record, "status": "failed", "error": changed}
+                    write_record(file, record)
+                    records[cell.key] = record
+                    if on_cell is not None:
+                        on_cell(cell, records)
         finally:  # also after an interruption, so that the tables have all finished cells
             for future in futures:
                 future.cancel()
-            if pool is not executor:
-                pool.shutdown(wait=False)
             tables = {name: make_table(plan, records, name) for name in plan.evaluators}
             write_tables(folder, plan, records, tables)
     failed = {str(cell): records[cell.key]["error"] for cell in unfinished(plan, records) if cell.key in records}
@@ -133,27 +133,28 @@ def known_data(records: Records) -> KnownData:
     Raises:
         InputError: two cells load the same data set, and it changed between them.
     """
-    known = KnownData()
+    data = KnownData()
     for key, record in records.items():
-        if record["status"] == "done" and (changed := known.changes(record)):
+        if record["status"] == "done" and (changed := data.changes(record)):
             raise InputError(f"cells/{key}.json: {changed}")
-    return known
+    return data
 
 
 def check_datasets(cells: Sequence[Cell], records: Records) -> None:
     """Load every data set once, so that data that is changed or does not fit the evaluators is reported once."""
-    known, loaded = known_data(records), set[object]()
+    data, loaded = known_data(records), set[object]()
     for cell in cells:
         arguments = load_arguments(cell.config)
-        if (key := (*arguments.items(), *named_files(cell.config))) in loaded:
+        key = (*arguments.items(), *named_files(cell.config))
+        if key in loaded:
             continue
         print(f"loading {arguments['source']} ...", flush=True)
         dataset, fingerprint = load_scored(**arguments)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # each cell warns of fewer folds
             with_usable_evaluation(make_task(cell.config, dataset))
-        data = {"dataset": fingerprint, "files": file_digests(cell.config)}
-        if changed := known.changes({"config": cell.config.model_dump(), "data": data}):
+        record = {"dataset": fingerprint, "files": file_digests(cell.config)}
+        if changed := data.changes({"config": cell.config.model_dump(), "data": record}):
             raise InputError(changed)
         loaded.add(key)
 
@@ -166,10 +167,7 @@ def perform(cell: Cell, file: Path, folder: Path) -> dict[str, Any]:
         file: path of the record; written by the worker, so that the record is kept even if the sweep is killed.
         folder: working directory, to which relative paths in the settings refer.
     """
-    with (
-        _ONE_CELL,
-        warnings_as_lines(),
-    ):  # a Dask worker may have several threads, but torch's generators are per process
+    with _ONE_CELL, warnings_as_lines():  # a Dask worker may have several threads, torch's generators are per process
         keep_freed_memory()
         with suppress(OSError):  # on another machine the folder may not exist
             os.chdir(folder)
@@ -181,19 +179,20 @@ def perform(cell: Cell, file: Path, folder: Path) -> dict[str, Any]:
 
 def run_cell(config: Config) -> dict[str, Any]:
     """Run one cell, and return its record: `status` "done" with `scores`, or `status` "failed" with `error`."""
-    clock, place = Clock(), torch.device("cpu")
-    device = worker_device() if config.device == "auto" else config.device
+    clock, device = Clock(), torch.device("cpu")
     try:
         import_files(config.imports)
-        place = setup_runtime(config.model_copy(update={"device": device}))
-        found = _run(config, clock, place)
+        name = worker_device() if config.device == "auto" else config.device
+        device = setup_runtime(config.model_copy(update={"device": name}))
+        outcome = _scored(config, clock, device)
     except Exception as error:  # record the error, so that the other cells continue
         kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
-        found = {"status": "failed", "error": kind + one_line(error, MAX_LINE), "traceback": traceback.format_exc()}
-    return {"seconds": clock.seconds, **found, **environment(place), "config": config.model_dump()}
+        outcome = {"status": "failed", "error": kind + one_line(error, MAX_LINE), "traceback": traceback.format_exc()}
+    return {"seconds": clock.seconds, **outcome, **environment(device), "config": config.model_dump()}
 
 
-def _run(config: Config, clock: Clock, device: torch.device) -> dict[str, Any]:
+def _scored(config: Config, clock: Clock, device: torch.device) -> dict[str, Any]:
+    """Return the scores, times and metrics of a cell; one without training computes the reference rows instead."""
     (seed,) = config.seeds
     dataset, fingerprint = _load(**load_arguments(config))
     task = make_task(config, dataset)
@@ -204,23 +203,22 @@ def _run(config: Config, clock: Clock, device: torch.device) -> dict[str, Any]:
     trial = Trial(with_usable_evaluation(task), seed, device)
     if config.trains:
         trial.try_step()
-    # separate cells compute the reference rows, once for each encoder and seed
     rows = ("trained",) if config.trains else without_training()
     result = trial.run(rows, Output(workers=config.threads))
-    scores = _plain(result.scores)
     record: dict[str, Any] = {"status": "done", "seconds": {**clock.seconds, **result.seconds}, "data": data}
-    record["scores"] = {name: rows["trained" if config.trains else "untrained"] for name, rows in scores.items()}
+    scores = _plain(result.scores)
+    record["scores"] = {name: of_row["trained" if config.trains else "untrained"] for name, of_row in scores.items()}
     if not config.trains:
         return {**record, "metrics": {}, "references": scores}
     last = result.history[-1]
     metrics = {"epochs": last.epoch, "training_loss": last.loss, "alignment": last.alignment}
     metrics |= {"uniformity": last.uniformity, **last.diagnostics}
-    of_epochs = {str(epoch): each for epoch, each in result.epoch_scores.items()}  # as the file has them
-    return {**record, "metrics": metrics, "epoch_scores": _plain(of_epochs)}
+    epoch_scores = {str(epoch): scores for epoch, scores in _plain(result.epoch_scores).items()}  # as the file has them
+    return {**record, "metrics": metrics, "epoch_scores": epoch_scores}
 
 
 def _plain(scores: Mapping[Any, Mapping[str, FoldScores]]) -> dict[Any, dict[str, dict[str, Any]]]:
-    return {key: {name: vars(score) for name, score in each.items()} for key, each in scores.items()}
+    return {key: {name: vars(score) for name, score in rows.items()} for key, rows in scores.items()}
 
 
 def load_scored(**arguments: Any) -> tuple[GraphDataset, dict[str, Any]]:
@@ -253,3 +251,46 @@ def default_workers(cells: int) -> int:
         lines = dict(line.split(":", 1) for line in MEMINFO.read_text().splitlines())
         cores = min(cores, int(int(lines["MemAvailable"].split()[0]) * 1024 / WORKER_MEMORY))
     return max(1, min(cells, cores))
+
+
+def progress(cells: Sequence[Cell], total: int, workers: int) -> OnCell:
+    """Return a callback for `sweep` that prints a line for each cell that ends.
+
+    The time left is estimated from the time that finished cells of the same configuration and data set took; before
+    there is one, from those of the same data set, then from all. Cells that run are taken as half finished.
+
+    Args:
+        cells: cells that are not finished.
+        total: number of cells, with those that were finished before the sweep started.
+        workers: number of cells that run at a time.
+    """
+    waiting = {cell.key: cell for cell in cells}
+    spent: dict[tuple[str, ...], list[float]] = {}
+
+    def kinds(coordinates: Mapping[str, str]) -> list[tuple[str, ...]]:
+        configuration = tuple(f"{axis} {label}" for axis, label in coordinates.items() if axis != "seed")
+        return [configuration, (coordinates["dataset"],), ()]
+
+    def show(cell: Cell, records: Records) -> None:
+        for record in [records[cell.key]] if spent else records.values():
+            for kind in kinds(record["coordinates"]) if "seconds" in record else ():  # not if the worker died
+                spent.setdefault(kind, []).append(sum(record["seconds"].values()))
+        waiting.pop(cell.key, None)
+        times = []
+        for other in waiting.values():
+            seen = [kind for kind in kinds(other.coordinates) if kind in spent]
+            times.append(float(np.mean(spent[seen[0]])) if seen else 0.0)
+        running = times[:workers]
+        seconds = max((sum(times) - sum(running) / 2) / max(1, len(running)), max(times, default=0.0) / 2)
+        left = f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+        if any((other.coordinates["dataset"],) not in spent for other in waiting.values()):
+            left = f"at least {left}"  # no cell of a data set has finished yet
+        record = records[cell.key]
+        outcome = f"failed: {record.get('error')}"
+        if record["status"] == "done":
+            scores = {name: scores_of(record, name) for name in record["scores"]}
+            means = ", ".join(f"{name} {score.mean:.2f} {unit(score.metric)}" for name, score in scores.items())
+            outcome = f"{means} in {sum(record['seconds'].values()):.1f} s"
+        print(f"[{total - len(waiting)}/{total}, {left} left] {cell}: {outcome}", file=sys.stderr, flush=True)
+
+    return show

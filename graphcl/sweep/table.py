@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import numpy as np
 
 from graphcl.evaluate import FoldScores, PairedTest, best_row, holm, paired_test, summarise
 from graphcl.evaluate.scores import least_gain
 from graphcl.references.rows import row_labels
 from graphcl.sweep.plan import Cell, Layout, Plan
-from graphcl.sweep.select import select
 
+P = TypeVar("P", bound=Hashable)
 Labels = tuple[str, ...]
 Place = tuple[Labels, str]
 """The labels of a row and the label of a column, which name an entry of a table."""
@@ -86,8 +89,8 @@ class Table:
     @property
     def metrics(self) -> list[str]:
         """Names of the entries' metrics, keys of `METRICS`."""
-        found = dict.fromkeys(score.metric for entry in self.entries.values() for score in entry.scores)
-        return list(found) or ["accuracy"]
+        metrics = dict.fromkeys(score.metric for entry in self.entries.values() for score in entry.scores)
+        return list(metrics) or ["accuracy"]
 
     @property
     def has_errors(self) -> bool:
@@ -101,8 +104,8 @@ class Table:
     def is_best(self, row: Labels, column: str) -> bool:
         """Return whether no trained encoder has a better mean on the same data set; means are compared as printed."""
         rivals = [place for place, name in self.datasets.items() if name == self.datasets[row, column]]
-        own = merit(self.entries[row, column])
-        return own > -math.inf and own == max(merit(self.entries[place]) for place in rivals)
+        value = merit(self.entries[row, column])
+        return value > -math.inf and value == max(merit(self.entries[place]) for place in rivals)
 
     def is_gain(self, row: Labels, column: str) -> bool:
         """Return whether the encoder beats the best row without training beyond chance."""
@@ -111,20 +114,28 @@ class Table:
 
     def reference_rows(self) -> list[tuple[str, list[Labels], dict[str, Entry]]]:
         """Return a tuple for each distinct reference row: its name, the rows that it applies to, column -> entry."""
-        found: dict[tuple[Any, ...], tuple[str, list[Labels], dict[str, Entry]]] = {}
+        distinct: dict[tuple[Any, ...], tuple[str, list[Labels], dict[str, Entry]]] = {}
         for name in row_labels({name for entries in self.references.values() for name in entries}):
             for row in self.rows:
-                places = {column: self.references[row, column] for column in self.columns}
-                entries = {column: each[name] for column, each in places.items() if name in each}
+                entries = {
+                    column: self.references[row, column][name]
+                    for column in self.columns
+                    if name in self.references[row, column]
+                }
                 same = tuple(score.accuracy for entry in entries.values() for score in entry.scores)
                 if entries:
-                    found.setdefault((name, same), (name, [], entries))[1].append(row)
-        return list(found.values())
+                    distinct.setdefault((name, same), (name, [], entries))[1].append(row)
+        return list(distinct.values())
 
 
 def _without_dataset(layout: Layout, row: Sequence[str], column: str) -> Labels:
     labels = zip((*layout.rows, layout.columns), (*row, column), strict=True)
     return tuple(label for axis, label in labels if axis != "dataset")
+
+
+def baseline_row(layout: Layout, row: Labels) -> Labels:
+    """Return the labels of the row that a row is compared with; the row itself without a baseline."""
+    return tuple((layout.baseline or {}).get(axis, label) for axis, label in zip(layout.rows, row, strict=True))
 
 
 def merit(entry: Entry) -> float:
@@ -141,26 +152,27 @@ def make_table(plan: Plan, records: Mapping[str, Mapping[str, Any]], evaluator: 
         records: key of a cell -> its record; cells may be missing.
         evaluator: name of the evaluator whose scores to use.
     """
-    layout = plan.table
-    places: dict[Place, list[Cell]] = {}
+    layout, places = plan.table, dict[Place, list[Cell]]()
     for cell in plan.cells:
         row = tuple(cell.coordinates[axis] for axis in layout.rows)
         places.setdefault((row, cell.coordinates[layout.columns]), []).append(cell)
-    references: dict[Place, dict[str, Entry]] = {}
-    for place, cells in places.items():
-        before = [records.get(key, {}) for key in dict.fromkeys(cell.reference for cell in cells)]
-        given = [record.get("references", {}).get(evaluator, {}) for record in before]
-        rows = {name: [FoldScores.of(each[name]) for each in given if name in each] for each in given for name in each}
-        references[place] = {name: Entry(_sorted(rows[name]), len(before)) for name in row_labels(rows)}
     entries = _entries(layout, places, records, evaluator)
-    untrained = {place: found["untrained"] for place, found in references.items() if "untrained" in found}
-    best, baseline = {}, {}
-    for (row, column), found in references.items():
-        if found:
-            best[row, column] = found[best_row({name: entry.scores for name, entry in found.items()})]
-        other = tuple((layout.baseline or {}).get(axis, label) for axis, label in zip(layout.rows, row, strict=True))
-        if other != row:
-            baseline[row, column] = entries[other, column]
+    references: dict[Place, dict[str, Entry]] = {}
+    untrained, best, baseline = {}, {}, {}
+    for place, cells in places.items():
+        keys = dict.fromkeys(cell.reference for cell in cells)
+        rows: dict[str, list[FoldScores]] = {}
+        for key in keys:
+            for name, score in records.get(key, {}).get("references", {}).get(evaluator, {}).items():
+                rows.setdefault(name, []).append(FoldScores.of(score))
+        references[place] = {name: Entry(_sorted(rows[name]), len(keys)) for name in row_labels(rows)}
+        if "untrained" in rows:
+            untrained[place] = references[place]["untrained"]
+        if rows:
+            best[place] = references[place][best_row({name: rows[name] for name in references[place]})]
+        other = baseline_row(layout, place[0])
+        if other != place[0]:
+            baseline[place] = entries[other, place[1]]
     return Table(
         evaluator=evaluator,
         layout=layout,
@@ -168,7 +180,10 @@ def make_table(plan: Plan, records: Mapping[str, Mapping[str, Any]], evaluator: 
         columns=plan.axes[layout.columns],
         entries=entries,
         references=references,
-        datasets={place: _dataset(cells[0]) for place, cells in places.items()},
+        datasets={
+            place: ", ".join(cells[0].coordinates[axis] for axis in ("dataset", "split") if axis in plan.axes)
+            for place, cells in places.items()
+        },
         gains=_gains(entries, untrained),
         gains_over_best=_gains(entries, best),
         gains_over_baseline=_gains(entries, baseline),
@@ -176,33 +191,63 @@ def make_table(plan: Plan, records: Mapping[str, Mapping[str, Any]], evaluator: 
     )
 
 
-def _dataset(cell: Cell) -> str:
-    """Return the label of a cell's data set, with that of its split if there are several."""
-    return ", ".join(cell.coordinates[axis] for axis in ("dataset", "split") if axis in cell.coordinates)
-
-
 def _entries(
     layout: Layout, places: Mapping[Place, Sequence[Cell]], records: Mapping[str, Mapping[str, Any]], evaluator: str
 ) -> dict[Place, Entry]:
     """Return the entry of each place, with the labels that inner folds select."""
-    found: dict[Place, dict[str, list[FoldScores]]] = {}
-    failed: dict[Place, int] = {}
+    groups: dict[Any, dict[Place, dict[str, list[FoldScores]]]] = {}  # places that share a choice
+    failed = dict[Place, int]()
     for place, cells in places.items():
-        found[place] = {}
+        labels: dict[str, list[FoldScores]] = {}
         for cell in cells:
-            scores = found[place].setdefault(", ".join(cell.coordinates[axis] for axis in layout.select), [])
+            scores = labels.setdefault(", ".join(cell.coordinates[axis] for axis in layout.select), [])
             if records.get(cell.key, {}).get("status") == "done":
                 scores.append(scores_of(records[cell.key], evaluator))
         failed[place] = sum(records.get(cell.key, {}).get("status") == "failed" for cell in cells)
-    groups: dict[Any, dict[Place, dict[str, list[FoldScores]]]] = {}  # places that share a choice
-    for place, labels in found.items():
         groups.setdefault(_without_dataset(layout, *place) if layout.jointly else place, {})[place] = labels
     entries = {}
     for group in groups.values():
         for place, (scores, chosen) in select(group).items():
-            expected = len(places[place]) // len(found[place])
+            expected = len(places[place]) // len(group[place])
             entries[place] = Entry(_sorted(scores), expected, failed[place], chosen if layout.select else {})
     return {place: entries[place] for place in places}
+
+
+def select(places: Mapping[P, Mapping[str, Sequence[FoldScores]]]) -> dict[P, tuple[list[FoldScores], Counter[str]]]:
+    r"""Return the scores of each place with the selected labels, and for how many test folds each label was selected.
+
+    $$v_{skp} = \arg\max_v \Big( i_{vskp} + \sum_{q \ne p} \frac{1}{K_q} \sum_l i_{vslq} \Big)$$
+
+    where $i_{vskp}$ is the inner score of label v with seed s on place p, from the inner folds of test fold k. All
+    places share the choice, but for the first term, so one label per test fold of each place. It never uses a graph of
+    the test fold it is made for. With one place, that is nested cross-validation.
+
+    Args:
+        places: place -> label -> scores of each finished seed. A seed counts if every label of every place has it.
+    """
+    seeds = [{score.seed for score in scores} for labels in places.values() for scores in labels.values()]
+    selected: dict[P, tuple[list[FoldScores], Counter[str]]] = {place: ([], Counter()) for place in places}
+    for seed in sorted(set.intersection(*seeds)):
+        of_seed = {
+            place: {label: next(score for score in scores if score.seed == seed) for label, scores in labels.items()}
+            for place, labels in places.items()
+        }
+        inner = {  # negative for errors
+            place: {label: np.array(score.inner) * (-1 if score.is_error else 1) for label, score in scores.items()}
+            for place, scores in of_seed.items()
+        }
+        for place, scores in of_seed.items():
+            others = [sum(inner[other][label].mean() for other in places if other != place) for label in scores]
+            merits = np.stack([*inner[place].values()]) + np.array(others)[:, None]
+            labels = [[*scores][number] for number in merits.argmax(0)]
+            picked = [(scores[label], fold) for fold, label in enumerate(labels)]
+            accuracy, chosen, inner_scores = (
+                tuple(getattr(score, name)[fold] for score, fold in picked) for name in ("accuracy", "chosen", "inner")
+            )
+            first = picked[0][0]
+            selected[place][0].append(replace(first, accuracy=accuracy, chosen=chosen, inner=inner_scores))
+            selected[place][1].update(labels)
+    return selected
 
 
 def scores_of(record: Mapping[str, Any], evaluator: str) -> FoldScores:
@@ -211,19 +256,21 @@ def scores_of(record: Mapping[str, Any], evaluator: str) -> FoldScores:
 
 
 def _sorted(scores: Iterable[FoldScores]) -> list[FoldScores]:
-    return sorted(scores, key=lambda each: each.seed)
+    return sorted(scores, key=lambda score: score.seed)
 
 
 def _paired(
     entries: Mapping[Place, Entry], others: Mapping[Place, Entry]
 ) -> dict[Place, tuple[list[FoldScores], list[FoldScores]]]:
     """Return the scores of each entry and of the one in `others`, of the seeds and folds that both have."""
-    found = {}
+    pairs = {}
     for place, other in others.items():
-        after, before = ({(each.seed, each.folds): each for each in one.scores} for one in (entries[place], other))
+        after, before = (
+            {(score.seed, score.folds): score for score in entry.scores} for entry in (entries[place], other)
+        )
         if common := [split for split in after if split in before]:
-            found[place] = [after[split] for split in common], [before[split] for split in common]
-    return found
+            pairs[place] = [after[split] for split in common], [before[split] for split in common]
+    return pairs
 
 
 def _gains(entries: Mapping[Place, Entry], others: Mapping[Place, Entry]) -> dict[Place, PairedTest]:

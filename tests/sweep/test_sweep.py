@@ -25,9 +25,8 @@ from graphcl.sweep import make_plan, sweep
 from graphcl.sweep import run_cells as module
 from graphcl.sweep.folder import locked, read_records
 from graphcl.sweep.plan import Cell
-from graphcl.sweep.progress import progress
-from graphcl.sweep.run_cells import make_executor
-from graphcl.system.processes import LocalExecutor
+from graphcl.sweep.run_cells import progress
+from graphcl.system.processes import LocalExecutor, make_executor
 from tests.conftest import overriding, restored, small_graphs
 
 QUICK = ["--epochs", "1", "--batch-size", "16", "--evaluation.folds", "3", "--evaluation.inner-folds", "2"]
@@ -180,7 +179,7 @@ def test_stopped_by_a_signal(inline, saved_graphs, tmp_path, capfd, monkeypatch)
         if len(records) == 2:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr("graphcl.sweep.progress.progress", lambda *_: show)
+    monkeypatch.setattr("graphcl.sweep.run_cells.progress", lambda *_: show)
     try:
         assert main(["--dataset", saved_graphs(), *QUICK, "--seeds", "0-4", "--out", str(out)]) == 130
     finally:

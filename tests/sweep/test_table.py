@@ -11,8 +11,7 @@ import pytest
 from graphcl.evaluate import FoldScores, paired_test
 from graphcl.sweep import make_plan, make_table
 from graphcl.sweep.across import Duel, across
-from graphcl.sweep.figures import bars, write_figures
-from graphcl.sweep.lines import lines, numeric_axis
+from graphcl.sweep.figures import bars, lines, numeric_axis, write_figures
 from graphcl.sweep.write import to_csv, to_latex, to_markdown
 
 ROWS = {"majority": -20, "statistics": -2, "untrained": 0, "calibrated": 1}
