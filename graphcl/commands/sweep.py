@@ -67,15 +67,9 @@ COMMAND = Command(
 
 
 class Request(NamedTuple):
-    """The sweep that a command line requests.
+    """The sweep that a command line requests: what it and its file, if any (`whole`), set, to run in the folder `out`.
 
-    Attributes:
-        spec: what the command line and its file set; empty to resume the stored sweep.
-        whole: whether `spec` is that of a file.
-        settings: settings of the command.
-        out: folder of the sweep.
-        start: folder to which relative paths in `spec` and in the stored sweep refer.
-        printed: whether to print the sweep and exit.
+    Relative paths refer to the folder `start`. With `printed`, the sweep is printed instead.
     """
 
     spec: dict[str, Any]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,15 +16,10 @@ FEWEST = 3
 """Data sets from which on rows are compared over data sets."""
 
 
-@dataclass(frozen=True)
-class Duel:
-    """A comparison of two rows over data sets.
+class Duel(NamedTuple):
+    """Numbers of data sets on which a row has the better mean, as printed, than another, an equal and a worse one.
 
-    Attributes:
-        wins: number of data sets on which the row has the better mean, as printed.
-        ties: number of data sets with equal means.
-        losses: number of data sets on which the row has the worse mean.
-        p: two-sided p-value of Wilcoxon's signed-rank test, adjusted (Holm) for all rows of the table.
+    `p` is the two-sided p-value of Wilcoxon's signed-rank test, adjusted (Holm) for all rows of the table.
     """
 
     wins: int
@@ -39,13 +35,11 @@ class Across:
     Attributes:
         datasets: labels of the data sets.
         ranks: row -> mean rank over the data sets, 1 is best; of equal means, the mean of their ranks.
-        trained: rows of trained encoders; all other rows are without training.
         duels: "best row without training" or "baseline" -> row -> comparison with it.
     """
 
     datasets: Sequence[str]
     ranks: Mapping[str, float]
-    trained: Sequence[str]
     duels: Mapping[str, Mapping[str, Duel]]
 
     @property
@@ -107,7 +101,7 @@ def across(table: Table) -> Across | None:
     if table.layout.baseline is not None:
         others = {row: trained[other] for row, other in baseline.items() if other != row}
         duels["baseline"] = _duels(trained, others, datasets)
-    return Across(datasets, ranks, list(trained), duels)
+    return Across(datasets, ranks, duels)
 
 
 def _finished(entry: Entry) -> float:

@@ -108,16 +108,16 @@ def diagnose(settings: Diagnose) -> str:
         folder = place.start({**settings.model_dump(), "data": data_fingerprint(config, dataset)})
         controls = [name for name in CONTROLS if not settings.quick or name != "complete"]
         more = not settings.quick
-        found = diagnose(config, dataset, settings.rows, controls, settings.graphs, more, folder / MARK)
-        if "rows" in settings.model_fields_set and (unused := set(settings.rows) - set(found.table.get(AS_IS, {}))):
+        diagnosis = diagnose(config, dataset, settings.rows, controls, settings.graphs, more, folder / MARK)
+        if "rows" in settings.model_fields_set and (unused := set(settings.rows) - set(diagnosis.table.get(AS_IS, {}))):
             warn(f"`rows` {', '.join(sorted(unused))} left out, as they do not fit the data or `eval`.")
-        page = markdown(found, next(iter(config.eval), ""), "diagnosis.svg")
-        if found.answers is not None:
-            write_text(folder / "diagnosis.svg", to_svg(diagnosis_figure(found)))
-        write_text(folder / "diagnosis.json", json.dumps(as_json(found, settings.model_dump()), indent=1) + "\n")
+        page = markdown(diagnosis, next(iter(config.eval), ""), "diagnosis.svg")
+        if diagnosis.answers is not None:
+            write_text(folder / "diagnosis.svg", to_svg(diagnosis_figure(diagnosis)))
+        write_text(folder / "diagnosis.json", json.dumps(as_json(diagnosis, settings.model_dump()), indent=1) + "\n")
         write_text(folder / "diagnosis.md", page)
         place.finish()
-    figure = "" if found.answers is None else "diagnosis.svg, "
+    figure = "" if diagnosis.answers is None else "diagnosis.svg, "
     return f"{page}\nsaved in {folder}/: diagnosis.md, {figure}diagnosis.json"
 
 

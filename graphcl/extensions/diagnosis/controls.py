@@ -6,8 +6,6 @@ Every function returns a copy; labels, groups and the order of the graphs stay. 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,9 +22,7 @@ MOST_EDGES = 1_000_000
 
 def without_edges(dataset: GraphDataset, seed: int = 0) -> GraphDataset:
     """Return the graphs without edges."""
-    return _with_edges(
-        dataset, torch.zeros(2, 0, dtype=torch.long), torch.zeros(len(_sizes(dataset)), dtype=torch.long)
-    )
+    return _with_edges(dataset, torch.zeros(2, 0, dtype=torch.long), torch.zeros_like(_sizes(dataset)))
 
 
 def complete(dataset: GraphDataset, seed: int = 0) -> GraphDataset | None:
@@ -46,8 +42,7 @@ def rewired(dataset: GraphDataset, seed: int = 0) -> GraphDataset:
 
     Attributes of edges stay in their column.
     """
-    slices = dataset.slices or {}
-    counts = slices["edge_index"].diff()
+    counts = _sizes(dataset, "edge_index")
     shift = repeat(pointers(_sizes(dataset))[:-1], counts)
     generator = torch.Generator().manual_seed(seed)
     graph = repeat(torch.arange(len(counts)), counts)
@@ -58,8 +53,8 @@ def shuffled_features(dataset: GraphDataset, seed: int = 0) -> GraphDataset:
     """Return the graphs with the rows of `x` in random order within each graph, without the columns of degrees."""
     sizes = _sizes(dataset)
     graph = repeat(torch.arange(len(sizes)), sizes)
-    x, own = dataset._data.x.clone(), dataset.num_features - dataset.degree_columns
-    x[:, :own] = x[shuffled(graph, len(sizes), torch.Generator().manual_seed(seed)), :own]
+    x, columns = dataset._data.x.clone(), dataset.num_features - dataset.degree_columns
+    x[:, :columns] = x[shuffled(graph, len(sizes), torch.Generator().manual_seed(seed)), :columns]
     return _changed(dataset, x=x)
 
 
@@ -94,49 +89,46 @@ def controlled(name: str, dataset: GraphDataset, seed: int = 0) -> GraphDataset 
     """
     if name not in CONTROLS:
         raise InputError(f"unknown control {name!r}; {nearest(name, CONTROLS)}.")
-    found = [CONTROLS[name](each, seed) for each in dataset.sides]
-    kept = [
-        two is not None and all(torch.equal(one._data[key], two._data[key]) for key in ("edge_index", "x"))
-        for one, two in zip(dataset.sides, found, strict=True)
-    ]
-    if None in found or all(kept):
-        return None
-    first, *targets = found
-    assert first is not None
-    first.targets = targets[0] if targets else None
-    return first
+    sides, same = list[GraphDataset](), True
+    for side in dataset.sides:
+        changed = CONTROLS[name](side, seed)
+        if changed is None:
+            return None
+        sides.append(changed)
+        same = same and all(torch.equal(side._data[key], changed._data[key]) for key in ("edge_index", "x"))
+    sides[0].targets = sides[1] if len(sides) > 1 else None
+    return None if same else sides[0]
 
 
-def _sizes(dataset: GraphDataset) -> Tensor:
-    """Return the number of nodes of each graph."""
-    return (dataset.slices or {})["x"].diff()
+def _sizes(dataset: GraphDataset, key: str = "x") -> Tensor:
+    """Return the number of nodes, or of rows of another attribute, of each graph."""
+    return (dataset.slices or {})[key].diff()
 
 
 def _with_edges(dataset: GraphDataset, edge_index: Tensor, counts: Tensor) -> GraphDataset:
     """Return the data set with other edges, `counts` of each graph; their attributes are zeros."""
     data, slices = dataset._data, dict(dataset.slices or {})
-    before = slices["edge_index"]
-    new: dict[str, Any] = {"edge_index": edge_index}
-    for key, cut in dataset.slices.items() if dataset.slices else ():
-        if data.is_edge_attr(key) and key != "edge_index" and torch.equal(cut, before):
-            new[key] = data[key].new_zeros(edge_index.size(1), *data[key].shape[1:])
-        if key in new:
-            slices[key] = pointers(counts)
+    values = {"edge_index": edge_index}
+    for key, cuts in slices.items():
+        if data.is_edge_attr(key) and key != "edge_index" and torch.equal(cuts, slices["edge_index"]):
+            values[key] = data[key].new_zeros(edge_index.size(1), *data[key].shape[1:])
     if dataset.degree_columns:
         shift = repeat(pointers(_sizes(dataset))[:-1], counts)
         degrees = torch.bincount(edge_index[0] + shift, minlength=len(data.x)).clamp(max=dataset.degree_columns - 1)
-        own = data.x[:, : dataset.num_features - dataset.degree_columns]
-        new["x"] = torch.cat([own, one_hot(degrees, dataset.degree_columns).to(own.dtype)], dim=1)
-    return _changed(dataset, slices, **new)
+        others = data.x[:, : dataset.num_features - dataset.degree_columns]
+        values["x"] = torch.cat([others, one_hot(degrees, dataset.degree_columns).to(others.dtype)], dim=1)
+    changed = _changed(dataset, **values)
+    changed.slices = slices | dict.fromkeys(values.keys() - {"x"}, pointers(counts))
+    return changed
 
 
-def _changed(dataset: GraphDataset, slices: Mapping[str, Tensor] | None = None, **values: Tensor) -> GraphDataset:
+def _changed(dataset: GraphDataset, **values: Tensor) -> GraphDataset:
     """Return a copy of the data set with other values of some attributes; all others are shared."""
-    found, found._data, found._data_list = copy.copy(dataset), copy.copy(dataset._data), None
-    found.slices = dict(slices or dataset.slices or {})
+    changed, changed._data, changed._data_list = copy.copy(dataset), copy.copy(dataset._data), None
+    changed.slices = dict(dataset.slices or {})
     for key, value in values.items():
-        found._data[key] = value
-    return found
+        changed._data[key] = value
+    return changed
 
 
 def rewire(edge_index: Tensor, graph: Tensor, generator: torch.Generator | None = None, rounds: int = 20) -> Tensor:
@@ -209,8 +201,8 @@ def _swapped(
         return torch.minimum(u, v) * n + torch.maximum(u, v) if both else u * n + v
 
     new = torch.stack([code(a, d), code(c, b)])
-    known = torch.cat([code(*ends), fixed])
-    legal = (a != d) & (c != b) & ~torch.isin(new, known).any(0) & (_counts(new.flatten()) == 1).view(2, -1).all(0)
+    taken = torch.cat([code(*ends), fixed])
+    legal = (a != d) & (c != b) & ~torch.isin(new, taken).any(0) & (_counts(new.flatten()) == 1).view(2, -1).all(0)
     out = ends.clone()
     out[:, one[legal]] = torch.stack([a, d])[:, legal]
     out[:, two[legal]] = torch.stack([c, b])[:, legal]

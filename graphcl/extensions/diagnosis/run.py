@@ -249,7 +249,7 @@ def score_rows(task: Task, seed: int, names: Sequence[str], device: torch.device
         other = functools.partial(trained_by, task=task, seed=seed, device=device)
         inputs = dataclasses.replace(inputs, trained=trial.run(rows=()).h, train_other=other)
         rows |= compute_rows(inputs, trained, {kind})
-    found = {}
+    scores = {}
     for name in names:
         row: Any = rows.get(name)
         if row is None or not has_form_for(evaluator, row):
@@ -262,9 +262,9 @@ def score_rows(task: Task, seed: int, names: Sequence[str], device: torch.device
             tested.append(graphs)
             values.append(of_fold)
 
-        scores = score(task, evaluator, row, seed, on_test=keep)
-        found[name] = Scored(scores, tuple(tested), tuple(values))
-    return found
+        result = score(task, evaluator, row, seed, on_test=keep)
+        scores[name] = Scored(result, tuple(tested), tuple(values))
+    return scores
 
 
 def drawn(dataset: GraphDataset, most: int, seed: int = 0) -> GraphDataset:
