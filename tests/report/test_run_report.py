@@ -176,11 +176,12 @@ def test_without_training_no_row_is_called_trained(few, tmp_path, capsys):
 
 
 def test_a_run_whose_training_adds_nothing_names_what_to_try_next():
-    graphs = SimpleNamespace(rows="graphs", groups=None)
+    graphs = SimpleNamespace(groups=None)
 
     def advice(gain, **settings):
         scores = {"trained": {}, "best_reference": "statistics", "gain_over_best": {"mean": gain}}
-        return output._next_try(make_config(settings), graphs, {"scores": {"svm": scores}})
+        task = SimpleNamespace(config=make_config(settings), dataset=graphs, rows="graphs")
+        return output._next_try(task, {"scores": {"svm": scores}})
 
     assert advice(0.1) is None
     assert re.search(r"row without training \(graph statistics\); next, try --config best or .* `group`", advice(0.0))
