@@ -86,12 +86,11 @@ _Parameters = dict[str, tuple[inspect.Parameter, str]]
 
 
 def _parameters(function: Callable[..., Any]) -> _Parameters:
+    """Return the parameters of a function; the documentation is that of its docstring's section "Args"."""
     function = inspect.unwrap(function)
     hints = get_type_hints(function, include_extras=True)
     texts = dict(re.findall(r"^    (\w+): (.+(?:\n     .+)*)$", inspect.getdoc(function) or "", re.MULTILINE))
-    texts.setdefault(
-        "temperature", 'divisor of the cosines, >= 1e-6 (tau); "learn" makes it a parameter of the module `Loss`.'
-    )
+    texts.setdefault("temperature", _TEMPERATURE)
     parameters = inspect.signature(function).parameters.values()
     return {p.name: (p.replace(annotation=hints.get(p.name, Any)), texts.get(p.name, "")) for p in parameters}
 

@@ -12,10 +12,16 @@ from graphcl.methods.method import LossOfViews, Method, Outcome
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
-_FACTS = {"anchors": "nodes", "queue": "yes", "sets": "negatives=queue symmetric=one-sided"}
 
-
-@methods.register("infograph", views="identity", pairs="no", loss="jsd", **_FACTS)
+@methods.register(
+    "infograph",
+    views="identity",
+    pairs="no",
+    loss="jsd",
+    anchors="nodes",
+    queue="yes",
+    sets="negatives=queue symmetric=one-sided",
+)
 class InfoGraph(Method):
     r"""InfoGraph: contrast node representations with graph embeddings; a node's own graph is its positive.
 

@@ -138,16 +138,16 @@ class Method(nn.Module, ABC):
         used = self._fact("pairs").split()
         if "no" in used:
             raise InputError(f"method `{self._name}` encodes one view only, so it takes no pairs; use two_views.")
-        parts = {
-            "weight": (weights, "weight", "weights (the column `weight`)"),
-            "negatives": (negatives, "queue", "negatives (a column `negative`, a `label` 0, or `hard_negatives`)"),
-        }
-        for fact, (held, argument, words) in parts.items():
-            who, other = f"method `{self._name}`", "two_views"
-            if fact in used:
-                who, other = f"loss `{getattr(self.loss, 'name', 'given')}`", "infonce"
-            if held and (fact not in used or not self._passes(argument)):
-                raise InputError(f"the pairs have {words}, which {who} does not use; leave them out or use {other}.")
+        message = "the pairs have {}, which {} does not use; leave them out or use {}."
+        for held, fact, argument, part in (
+            (weights, "weight", "weight", "weights (the column `weight`)"),
+            (negatives, "negatives", "queue", "negatives (a column `negative`, a `label` 0, or `hard_negatives`)"),
+        ):
+            if held and fact not in used:
+                raise InputError(message.format(part, f"method `{self._name}`", "two_views"))
+            if held and not self._passes(argument):
+                loss = getattr(self.loss, "name", "given")
+                raise InputError(message.format(part, f"loss `{loss}`", "infonce"))
 
     def _passes(self, argument: str) -> bool:
         """Return whether the loss, registered or a function, takes `argument`."""
