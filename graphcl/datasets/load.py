@@ -50,7 +50,7 @@ def load_dataset(
         features: "labels" (`x` as given; TU sets: one-hot node labels), "constant", "degree", "labels+degree", "auto"
             (labels if the graphs have `x`, else constant) or "auto+degree" (labels+degree, else degree).
         max_degree: degrees of `max_degree` and more share a column.
-        nodes: whether to load one graph with a class per node, see `graphcl.extensions.nodes.datasets.load_nodes`.
+        nodes: whether to load one graph, or a few, with a class per node instead of one per graph.
         tu_features: "labels", "attributes" (`NAME_node_attributes.txt`, `NAME_edge_attributes.txt`) or "both": what
             `x` and `edge_attr` of a TU set hold. A warning names attributes that are left out.
         degree_columns: number of degree columns, e.g. the number that an encoder trained on other graphs expects;

@@ -13,7 +13,6 @@ from torch_geometric.data import Data
 
 from graphcl.datasets.collate import collate_graphs
 from graphcl.datasets.dataset import GraphDataset, class_labels
-from graphcl.datasets.fetch import Mirror
 from graphcl.datasets.names import suggestion
 from graphcl.datasets.preparation import node_features
 from graphcl.datasets.settings import NodeFeatures
@@ -77,59 +76,47 @@ class Nodes(Source):
         return {"method": "grace"}
 
     def read(self, source: Any, request: Request) -> object:
-        """Return the `NodeDataset`."""
-        if request.nodes:
-            return load_nodes(source, request.data_root, request.mirror, request.settings)
-        advice = "use graphcl run --method grace, or load_dataset(..., nodes=True)"
-        raise InputError(f"{source} is one graph, whose nodes are contrasted; {advice}.")
+        """Return the `NodeDataset`.
+
+        Raises:
+            InputError: nodes are not wanted, the name is unknown, `y` is not one class per node, or a graph is invalid.
+        """
+        if not request.nodes:
+            advice = "use graphcl run --method grace, or load_dataset(..., nodes=True)"
+            raise InputError(f"{source} is one graph, whose nodes are contrasted; {advice}.")
+        split: Split | None = None
+        name = str(source if isinstance(source, str) else getattr(source, "name", None) or "own")
+        if isinstance(source, Path):
+            if source.suffix != ".pt":
+                raise InputError(
+                    f"{str(source)!r} must be a .pt file of one graph or a few, whose nodes are contrasted."
+                )
+            name = source.stem
+            allow_pyg_containers()
+            source = read_torch_file(source, "save the graph with torch.save(data, path)")
+            if isinstance(source, tuple) and source:  # of InMemoryDataset.save
+                source = Data.from_dict(source[0]) if isinstance(source[0], dict) else source[0]
+        elif isinstance(source, str):
+            if source.startswith("ogbn-"):
+                source, split = load_ogb_nodes(source, request.data_root, request.mirror)
+            elif not _is_name(source):
+                names = f"{suggestion(source, NAMES)}Known: {', '.join(NAMES)}, a .pt file"
+                raise InputError(
+                    f"{source!r} is not a known data set of nodes; {names}; of graphs: --method two_views."
+                )
+            elif source.startswith("sbm"):
+                source, split = sbm(source)
+            else:
+                source = load_pyg_nodes(source, request.data_root, request.mirror)
+        if not isinstance(source, Data | list | tuple | torch.utils.data.Dataset):
+            kind = type(source).__name__
+            raise InputTypeError(f"a data set of nodes must be one Data, a list or a PyG data set, got {kind}.")
+        graphs: Any = [source] if isinstance(source, Data) else source
+        return _prepare([graphs[number] for number in range(len(graphs))], name, split, request.settings)
 
 
 def _is_name(source: object) -> bool:
     return isinstance(source, str) and (source in NAMES or re.fullmatch(r"sbm-\d{1,9}", source) is not None)
-
-
-def load_nodes(source: Any, root: Path, mirror: Mirror, settings: NodeFeatures) -> NodeDataset:
-    """Return the nodes of a named set, of a PyG data set, of one `Data`, of a list of a few, or of a `.pt` file.
-
-    Args:
-        source: see above.
-        root: absolute path of the folder of all data sets.
-        mirror: folder or URL of the files of a named set.
-        settings: the node features, see `load_dataset`.
-
-    Raises:
-        InputError: the name is unknown, `y` is not one class per node, or a graph is invalid.
-    """
-    split: Split | None = None
-    name = str(source if isinstance(source, str) else getattr(source, "name", None) or "own")
-    if isinstance(source, Path):
-        if source.suffix != ".pt":
-            raise InputError(f"{str(source)!r} must be a .pt file of one graph or a few, whose nodes are contrasted.")
-        source, name = _read(source), source.stem
-    elif isinstance(source, str):
-        if source.startswith("ogbn-"):
-            source, split = load_ogb_nodes(source, root, mirror)
-        elif not _is_name(source):
-            names = f"{suggestion(source, NAMES)}Known: {', '.join(NAMES)}, a .pt file"
-            raise InputError(f"{source!r} is not a known data set of nodes; {names}; of graphs: --method two_views.")
-        elif source.startswith("sbm"):
-            source, split = sbm(source)
-        else:
-            source = load_pyg_nodes(source, root, mirror)
-    graphs = [source] if isinstance(source, Data) else source
-    if not isinstance(graphs, list | tuple | torch.utils.data.Dataset):
-        kind = type(graphs).__name__
-        raise InputTypeError(f"a data set of nodes must be one Data, a list or a PyG data set, got {kind}.")
-    return _prepare([graphs[i] for i in range(len(graphs))], name, split, settings)  # type: ignore[arg-type]
-
-
-def _read(path: Path) -> Any:
-    """Return the graph or graphs in a `.pt` file."""
-    allow_pyg_containers()
-    content = read_torch_file(path, "save the graph with torch.save(data, path)")
-    if isinstance(content, tuple) and content:  # of InMemoryDataset.save
-        return Data.from_dict(content[0]) if isinstance(content[0], dict) else content[0]
-    return content
 
 
 def _prepare(graphs: Sequence[Data], name: str, split: Split | None, settings: NodeFeatures) -> NodeDataset:
