@@ -9,7 +9,7 @@
 | an evaluator | `evaluators.register`, `make_folds`, `FoldScores`, `summarise`; `Costs` and `Counts` of a grid |
 | a reference row | `references.register`, `Inputs`, `Kernel` |
 | a data set | `datasets.register`; another kind of file or object: `sources.register`, `Source` |
-| settings of runs | `Settings`, `Needs`; another kind of what is trained: `tasks.register`, `Task` |
+| another kind of what is trained | `tasks.register`, `Task` |
 
 A registry, such as `losses`, maps names to functions or classes; `register(name)` adds one.
 """
@@ -23,12 +23,10 @@ from graphcl.arguments import (
     FoldCount,
     Fraction,
     Layers,
-    Needs,
     NonNegative,
     Positive,
     Ratio,
     Seed,
-    Settings,
     Temperature,
     Width,
     interval,
@@ -90,7 +88,6 @@ __all__ = [
     "Layers",
     "Layout",
     "Method",
-    "Needs",
     "NonNegative",
     "Outcome",
     "Pairs",
@@ -100,7 +97,6 @@ __all__ = [
     "Registry",
     "Row",
     "Seed",
-    "Settings",
     "Source",
     "Task",
     "Temperature",

@@ -212,3 +212,21 @@ def test_a_package_adds_a_command_and_a_module_of_names(folder, toys, capsys):
     front.main(["--help"])
     assert "  count      count words" in capsys.readouterr().out
     assert [*toys] == ["counted", "own"]
+
+
+def test_a_package_adds_a_setting_of_runs(tmp_path):
+    """Run in a separate process, because `Config` is made of the settings when it is imported."""
+    code = (
+        "from graphcl.arguments import Settings\nclass Flavours(Settings):\n    flavour: int = 3\n    'their taste'\n"
+    )
+    install(tmp_path, "flavours", code, {"graphcl.run_settings": {"flavours": "flavours:Flavours"}})
+    script = (
+        "from graphcl import make_config\nfrom graphcl.run import main\n"
+        "assert make_config({'flavour': 5}).flavour == 5\nmain(['--help', 'all'])\n"
+    )
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"--flavour N +taste", done.stdout)
