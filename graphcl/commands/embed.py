@@ -36,7 +36,6 @@ from graphcl.config.settings import (
     Hardware,
     Imports,
     Place,
-    Workers,
 )
 from graphcl.datasets.invalid import invalid_csv, write_invalid
 from graphcl.datasets.settings import Table
@@ -44,7 +43,7 @@ from graphcl.errors import InputError, warn
 from graphcl.registry import import_files
 from graphcl.system.files import claimed, new_file, read_json, remove_partial, whole_folder, write_text, write_whole
 from graphcl.system.optional import optional
-from graphcl.system.processes import completed, executing, worker_device
+from graphcl.system.processes import Workers, completed, executing, worker_device
 from graphcl.system.progress import progress
 
 if TYPE_CHECKING:

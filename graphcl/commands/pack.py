@@ -7,9 +7,9 @@ from contextlib import nullcontext
 from pydantic import Field
 
 from graphcl.cli.command_line import Command
-from graphcl.config.settings import DatasetName, Place, Workers
+from graphcl.config.settings import DatasetName, Place
 from graphcl.datasets.settings import Features, Table
-from graphcl.system.processes import executing
+from graphcl.system.processes import Workers, executing
 
 
 class Pack(Workers, Features, Place, Table):

@@ -18,7 +18,6 @@ from graphcl.arguments import (
     Count,
     FoldCount,
     Needs,
-    Positive,
     ProjectorName,
     Seed,
     Settings,
@@ -28,7 +27,7 @@ from graphcl.arguments import (
 from graphcl.datasets.settings import Features, Names, SplitTable, split_names
 from graphcl.errors import InputError
 from graphcl.registry import entry_points, import_files
-from graphcl.training.settings import IN_TIME, TrainingSettings
+from graphcl.training.settings import IN_TIME, CheckpointRule, TrainingSettings
 
 
 def without_ranges(value: Any) -> Any:
@@ -114,21 +113,6 @@ class Hardware(Settings):
     """auto, cpu, cuda or cuda:N; auto: CUDA if available"""
     threads: Annotated[int, interval("[1, 1024]")] = 1
     """CPU threads of training; 1 is robust on a shared machine"""
-
-
-class Workers(Settings):
-    """Processes that share the work of a command."""
-
-    workers: Count = 1
-    """processes of this machine; a task whose process dies is run again"""
-    executor: Annotated[str, Field(title="NAME")] = "loky"
-    """loky: processes of this machine; dask:ADDRESS: the workers of a Dask scheduler (pip install "graphcl[cluster]");
-    MODULE:FUNCTION: a function from the number of workers to a concurrent.futures.Executor"""
-
-    @property
-    def many(self) -> bool:
-        """Whether other processes do the work."""
-        return self.workers > 1 or self.executor != "loky"
 
 
 class Views(Settings):
@@ -300,13 +284,6 @@ class Scoring(Settings):
         Needs("in time", IN_TIME),
     ] = None
     """also score every N epochs; these scores select nothing"""
-
-
-class CheckpointRule(Settings):
-    """Interval between checkpoints, in epochs or minutes; see `graphcl.training.checkpoint.Checkpoints`."""
-
-    epochs: Count | None = None
-    minutes: Positive | None = 10.0
 
 
 class Imports(Settings):

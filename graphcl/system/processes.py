@@ -21,8 +21,11 @@ from concurrent.futures import (
     wait,
 )
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
+from pydantic import Field
+
+from graphcl.arguments import Count, Settings
 from graphcl.errors import InputError, reason
 
 R = TypeVar("R")
@@ -32,6 +35,21 @@ _ATTEMPTS = 5
 _WAITING = 256
 """Number of tasks of `completed` that are submitted at a time."""
 _device = "auto"
+
+
+class Workers(Settings):
+    """Processes that share the work of a command."""
+
+    workers: Count = 1
+    """processes of this machine; a task whose process dies is run again"""
+    executor: Annotated[str, Field(title="NAME")] = "loky"
+    """loky: processes of this machine; dask:ADDRESS: the workers of a Dask scheduler (pip install "graphcl[cluster]");
+    MODULE:FUNCTION: a function from the number of workers to a concurrent.futures.Executor"""
+
+    @property
+    def many(self) -> bool:
+        """Whether other processes do the work."""
+        return self.workers > 1 or self.executor != "loky"
 
 
 class LocalExecutor(Executor):

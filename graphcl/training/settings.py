@@ -60,3 +60,10 @@ class TrainingSettings(Settings):
 
 LENGTH = {"epochs", "steps", "patience", "diagnostics"}
 """Settings that may differ when training resumes: they change how long it takes and what it logs."""
+
+
+class CheckpointRule(Settings):
+    """Interval between checkpoints, in epochs or minutes; see `graphcl.training.checkpoint.Checkpoints`."""
+
+    epochs: Count | None = None
+    minutes: Positive | None = 10.0
