@@ -15,7 +15,7 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
@@ -48,7 +48,6 @@ from graphcl.system.progress import progress
 
 if TYPE_CHECKING:
     import torch
-    from torch_geometric.data import Batch
 
     from graphcl.datasets.dataset import GraphDataset
     from graphcl.models.contrastive import ContrastiveModel
@@ -156,24 +155,13 @@ class Opened(NamedTuple):
 
         A range that starts at a multiple of `batch_size` has the batches, and thus the bits, of all graphs.
         """
-        import torch
         from torch import Tensor
 
-        from graphcl.datasets.disk.on_disk import MappedDataset
         from graphcl.loaders.loader import make_loader
         from graphcl.training.loop import embed_batches
 
-        dataset, done = self.dataset, 0
-        loader: Iterable[Batch]
-        if graphs is not None and isinstance(dataset, MappedDataset):  # a part costs nothing that grows with all graphs
-            part = dataset[graphs.start : graphs.stop]
-            loader = make_loader(part, self.batch_size, device=self.device)
-            ids = part.ids if "id" in dataset._data else np.arange(graphs.start, graphs.stop)
-        else:
-            loader, ids = make_loader(dataset, self.batch_size, device=self.device), dataset.ids
-            if graphs is not None:
-                loader.batch_sampler.restrict_to(torch.arange(graphs.start, graphs.stop))
-                done = graphs.start
+        dataset = self.dataset if graphs is None else self.dataset[graphs.start : graphs.stop]
+        loader, ids, done = make_loader(dataset, self.batch_size, device=self.device), dataset.ids, 0
         classes = None if dataset.classes is None else np.array(dataset.classes.tolist())  # an .npz holds no objects
         for h, batch in embed_batches(self.model, loader, 0 if graphs is None else graphs.start):
             n, y = len(h), batch.get("y")
