@@ -15,8 +15,7 @@ from pydantic.fields import FieldInfo
 
 from graphcl.arguments import did_you_mean, problems, resembling
 from graphcl.cli.entry_point import program
-from graphcl.config.nested import set_value
-from graphcl.config.recipes import parse_value, read_config
+from graphcl.config.recipes import override, parse_value, plain_default, read_config
 from graphcl.config.resolve import to_yaml
 from graphcl.datasets.settings import split_columns, split_names
 from graphcl.errors import InputError
@@ -107,10 +106,9 @@ class Command(Generic[S]):
         if "config" in last:
             dataset = one_value("dataset", last["dataset"]) if "dataset" in last else None
             values = {**read_config(one_value("config", last["config"]), dataset), **values}
-        defaults = {name: _plain(field.default) for name, field in self.model.model_fields.items()}
-        for key, texts in sorted(options, key=lambda option: option[0].count(".")):  # `--loss` before `--loss.mu`
-            if key not in ("config", "print_config"):
-                set_value(values, key.split("."), read_value(self.model, key, texts), defaults)
+        typed = {key: texts for key, texts in options if key not in ("config", "print_config")}
+        typed_values = {key: read_value(self.model, key, texts) for key, texts in typed.items()}
+        values = override(values, typed_values, self.model)
         if "torch" not in sys.modules and sys.stderr.isatty():
             print("loading PyTorch ...", file=sys.stderr)  # the import takes seconds
         settings = self.validate(values, [*last]) if self.validate else self.model_validate(values)
@@ -267,7 +265,7 @@ def option_help(name: str, field: FieldInfo, positional: bool = False) -> str:
     """Return the line of the help text on the setting `name`: option, description and default."""
     title = field.title or metavar(field.annotation)
     option = field.title or name.upper() if positional else f"{flag(name)} {title}".rstrip()
-    value = _plain(field.default)
+    value = plain_default(field)
     hidden = field.is_required() or value is None or value is False or value == []
     return option_line(option, f"{field.description}" if hidden else f"{field.description} [{shown_default(value)}]")
 
@@ -279,10 +277,6 @@ def option_line(option: str, text: str) -> str:
 
 def _is_list(annotation: Any) -> bool:
     return get_origin(_base(annotation)) is list
-
-
-def _plain(value: Any) -> Any:
-    return value.model_dump() if isinstance(value, BaseModel) else value
 
 
 def _base(annotation: Any) -> Any:

@@ -1,31 +1,11 @@
-"""Operate on nested settings (plain dicts): set a value by path, flatten to dotted paths, compare."""
+"""Operate on nested settings (plain dicts): expand dotted keys, flatten to dotted paths, compare."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from graphcl.errors import InputError
-
-
-def set_value(values: dict[str, Any], path: Sequence[str], value: Any, defaults: Mapping[str, Any]) -> None:
-    """Set a nested value in place, and create missing mappings on its path.
-
-    A bare name on the path, such as `adnce`, becomes `{name: adnce}`. A missing mapping starts as its value in
-    `defaults` if that has a `name`; otherwise it starts empty. `imports` add up, as names of all files may be needed.
-    """
-    default: Any = defaults
-    for key in path[:-1]:
-        default = default.get(key) if isinstance(default, dict) else None
-        # leave out the defaults of groups such as `evaluation`, so that only given settings count as set by the user
-        group = isinstance(default, dict) and "name" not in default
-        inner = values.get(key, {} if group else default)
-        values[key] = {"name": inner} if isinstance(inner, str) else dict(inner) if isinstance(inner, dict) else {}
-        values = values[key]
-    if [*path] == ["imports"]:
-        before, more = ([files] if isinstance(files, str) else files for files in (values.get("imports", []), value))
-        value = list(dict.fromkeys([*before, *more])) if isinstance(before, list) and isinstance(more, list) else value
-    values[path[-1]] = value
 
 
 def expanded(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from graphcl.arguments import named_arguments, nearest
-from graphcl.config.nested import expanded, set_value
+from graphcl.config.nested import expanded
 from graphcl.config.settings import Config
 from graphcl.errors import InputError, one_line
 from graphcl.system.files import read_text
@@ -135,15 +137,34 @@ def read_config(path: str | Path, dataset: str | None = None) -> dict[str, Any]:
     return override(expanded(values), groups.get(Path(str(dataset or values.get("dataset"))).stem, {}))
 
 
-def override(values: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested `values` with the given settings, such as `{"loss.mu": 0.5, "loss": "adnce"}`.
+def override(values: Mapping[str, Any], settings: Mapping[str, Any], model: type[BaseModel] = Config) -> dict[str, Any]:
+    """Return nested `values` with the given settings of a model, such as `{"loss.mu": 0.5, "loss": "adnce"}`.
 
-    Shorter names are set first, so that `loss` does not reset `loss.mu`.
+    Shorter names are set first, so that `loss` does not reset `loss.mu`. A bare name on a path, such as `adnce`,
+    becomes `{name: adnce}`. A missing mapping starts as its default if that has a `name`; otherwise it starts empty, so
+    that only given settings count as set by the user. `imports` add up, as names of all files may be needed.
     """
-    result, defaults = copy.deepcopy(dict(values)), Config().model_dump()
-    for key, value in sorted(settings.items(), key=lambda item: item[0].count(".")):
-        set_value(result, key.split("."), value, defaults)
+    result = copy.deepcopy(dict(values))
+    for path, value in sorted(settings.items(), key=lambda item: item[0].count(".")):
+        *parents, last = path.split(".")
+        place = result
+        default: Any = {name: plain_default(field) for name, field in model.model_fields.items()}
+        for key in parents:
+            default = default.get(key) if isinstance(default, dict) else None
+            inner = place.get(key, default if isinstance(default, dict) and "name" in default else {})
+            place[key] = {"name": inner} if isinstance(inner, str) else dict(inner) if isinstance(inner, dict) else {}
+            place = place[key]
+        if path == "imports":
+            before, more = ([files] if isinstance(files, str) else files for files in (place.get(path, []), value))
+            both = isinstance(before, list) and isinstance(more, list)
+            value = list(dict.fromkeys([*before, *more])) if both else value
+        place[last] = value
     return result
+
+
+def plain_default(field: FieldInfo) -> Any:
+    """Return the default of a setting; a group of settings becomes a dict."""
+    return field.default.model_dump() if isinstance(field.default, BaseModel) else field.default
 
 
 def shipped_configs() -> dict[str, Path]:
