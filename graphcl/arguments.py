@@ -100,6 +100,8 @@ Counts = Annotated[Sequence[Count], Field(min_length=1)]
 Name = Annotated[str, must_be("printable and of at most 200 characters", lambda s: s.isprintable() and len(s) <= 200)]
 """A name in a file of unknown origin: printable and at most 200 characters, so that messages can quote it."""
 ProjectorName = Literal["mlp", "elu", "linear", "residual", "none"]
+KEPT = "kept"
+"""In `Annotated`: marks a setting of loading that is saved with an encoder, whose graphs are later read likewise."""
 SplitName = Annotated[
     str,
     must_be(
@@ -107,9 +109,9 @@ SplitName = Annotated[
         re.compile(r"(random|stratified|scaffold)(-\d{1,9})?").fullmatch,
     ),
 ]
-"""Splits of molecules, see `graphcl.datasets.molecules.split`."""
+"""Splits of a table with targets."""
 MetricName = Literal["rocauc", "ap", "acc", "rmse", "mae", "r2"]
-"""Metrics by which a split of molecules can be scored."""
+"""Metrics by which a split can be scored."""
 _WANTED = {
     "float": "a number",
     "int": "a whole number",

@@ -22,8 +22,9 @@ from graphcl.config.resolve import NAMED
 from graphcl.datasets import GraphDataset, load_dataset
 from graphcl.datasets.groups import with_groups
 from graphcl.datasets.invalid import NoGraphLeftError, kept_rows
-from graphcl.datasets.molecules.table import is_molecules, is_smiles
+from graphcl.datasets.load import claiming, is_item
 from graphcl.datasets.pair_file import with_pairs
+from graphcl.datasets.settings import KEPT_SETTINGS, Added
 from graphcl.errors import InputError, InputTypeError, warn
 from graphcl.experiment.encoder_input import load_for
 from graphcl.experiment.runtime import pick_device
@@ -44,13 +45,15 @@ Named = str | dict[str, Any]
 _RUN = Config()
 """Default settings, as on the command line."""
 _DEFAULT_VIEW = _RUN.views.first["name"]
+_ADDED = tuple(name for name in Added.model_fields if name in KEPT_SETTINGS)
+"""Settings of how graphs are read that extensions add and an encoder's file keeps."""
 _SETTINGS = tuple(
     name
     for name in Config.model_fields
-    if name in {*TRAINING, "features", "max_degree", "device"} - {"views", "loss", "method"}
+    if name in {*TRAINING, "features", "max_degree", "device", *_ADDED} - {"views", "loss", "method"}
 )
 """Settings of a run that are keywords of `GraphCL`, in the order of the command line."""
-_READING = {"invalid", "standardise", "device", "random_state"}
+_READING = {"invalid", *_ADDED, "device", "random_state"}
 """Parameters of how graphs are read and where they are embedded."""
 _FEW = 256
 """Fewer graphs than this are embedded by one thread."""
@@ -77,8 +80,8 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     matrix. In a pipeline, put a `StandardScaler`
     between this transformer and a classifier.
 
-    `X` can be anything that `load_dataset` accepts: a PyG data set, a list of `Data` or networkx graphs, SMILES or
-    RDKit molecules in a list, Series or DataFrame, a name, or a path. `transform` also takes one SMILES. Labels are
+    `X` can be anything that `load_dataset` accepts: a PyG data set, a list of `Data` or networkx graphs, a name
+    or a path, or what an extension reads, such as a list, Series or DataFrame of SMILES. Labels are
     optional, and training does not use them. `GridSearchCV` and similar tools can split a list, a pandas Series or a
     PyG data set. `transform` builds node features in the same way as `fit` did.
 
@@ -93,18 +96,18 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         first: augmentation for the first view, such as `{"name": "node_drop", "ratio": 0.1}`; default: `random4`, or
             the only kind that the method accepts; with `positives="group"`: identity.
         second: augmentation for the second view; default as for `first`.
-        encoder: name of a registered encoder, or a dict with its arguments; "auto": molecule_gine for molecules, else
-            gin. Or a module of your own, which is copied before training. Or a function that takes the number of node
-            feature columns and returns a module. `ContrastiveModel` documents the call.
+        encoder: name of a registered encoder, or a dict with its arguments; "auto": the usual one of the source,
+            else gin. Or a module of your own, which is copied before training. Or
+            a function that takes the number of node feature columns and returns a module. `ContrastiveModel` documents
+            the call.
         target_encoder: with `towers="separate"`, the encoder of the targets, in the same forms; "auto": as `encoder`.
         **settings: settings of `graphcl run` as keywords, with its names, ranges and defaults: features, max_degree,
             device, standardise_columns, projection, projector, positives, singles, batch_size, shuffle_window,
-            precise_bn, and those of `graphcl.training.settings.TrainingSettings`, such as epochs and lr. `graphcl run
-            --help all` explains them.
-        invalid: on an invalid molecule or graph (see `load_dataset`): "stop" raises InputError; "skip" warns, and `fit`
+            precise_bn, those of extensions, such as standardise, and those of
+            `graphcl.training.settings.TrainingSettings`, such as epochs and lr. `graphcl run --help all` explains them.
+        invalid: on an invalid row or graph (see `load_dataset`): "stop" raises InputError; "skip" warns, and `fit`
             leaves it out, `transform` returns NaN in its place.
         warm_start: whether `fit` goes on from the encoder of the last `fit` or of `load`; the projector starts anew.
-        standardise: whether to reduce each molecule to its largest fragment, neutralised.
         random_state: the seed; with None or a `RandomState`, each `fit` draws a new seed.
 
     Attributes:
@@ -141,7 +144,6 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         target_encoder: Named | OwnEncoder = "auto",
         invalid: str = "stop",
         warm_start: bool = False,
-        standardise: bool = False,
         random_state: int | np.random.RandomState | None = _RUN.seeds[0],
         **settings: Any,
     ) -> None:
@@ -153,7 +155,6 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self.target_encoder = target_encoder
         self.invalid = invalid
         self.warm_start = warm_start
-        self.standardise = standardise
         self.random_state = random_state
         for name in _SETTINGS:
             setattr(self, name, settings.pop(name, getattr(_RUN, name)))
@@ -193,7 +194,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         config = self._config(seed, X, groups, pairs)
         device = pick_device(config.device)
         categories = own[0] is None and takes_categories(config.encoder["name"])
-        read = {"max_degree": config.max_degree, "categories": categories, **self._rules()}
+        read = {"max_degree": config.max_degree, "categories": categories, **self._reading()}
         dataset = load_dataset(X, features=config.features, **read)
         if groups is not None:
             if dataset.invalid and len(groups) == len(dataset) + len(dataset.invalid):
@@ -251,7 +252,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         explain: Any = getattr(self.model_, "explain", None)
         if explain is None:
             raise InputError(f"patterns need the encoder wl_sparse, got {type(self.model_.encoder).__name__}.")
-        graphs = load_for(self.description_, [one, other], **self._rules())
+        graphs = load_for(self.description_, [one, other], **self._reading())
         patterns: list[Any] = explain(graphs[0], graphs[1], k, min_depth)
         return patterns
 
@@ -263,10 +264,10 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         model, description = self.model_, self.description_
         if isinstance(model, TwoTowers) and role == "target":
             model, description = model.target, description.target or description
-        X = [X] if is_smiles(X) else _listed(X)
+        X = [X] if is_item(X) else _listed(X)
         try:
             with one_thread():
-                dataset = load_for(description, X, **self._rules())
+                dataset = load_for(description, X, **self._reading())
         except NoGraphLeftError as error:
             warn(str(error))
             h, invalid = model.no_rows(), error.invalid
@@ -323,8 +324,9 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         named, target = _named(description), description.target
         if target is not None and target.encoder.arguments is None:  # one module may be the encoder of both
             target_encoder = target_encoder or encoder
+        kept = {*TRAINING, *_ADDED}
         try:
-            values = {key: value for key, value in description.settings.items() if key in TRAINING}
+            values = {key: value for key, value in description.settings.items() if key in kept}
             settings = make_config(values, own=()).model_dump(include=set(values))
         except InputError as error:
             raise InputError(f"{Path(path)} is corrupted: {error}".replace("\n", " ")) from None
@@ -336,7 +338,6 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             target_encoder="auto" if target is None else target_encoder or _named(target),
             features=description.features,
             max_degree=description.max_degree,
-            standardise=description.settings.get("standardise") is True,
             device=device,
             random_state=seed,
         )
@@ -356,7 +357,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         `set_params` of anything but how graphs are read, and with `groups` or `pairs`, `fit` trains.
 
         Args:
-            name: `molecules`, see docs/molecules.md.
+            name: name of the encoder; docs/molecules.md describes `molecules`.
             device: as for `load`.
             **settings: further parameters, such as `invalid` and `standardise`.
 
@@ -405,9 +406,9 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         )
         return query, query if self.target_encoder == "auto" else target
 
-    def _rules(self) -> dict[str, Any]:
-        """Return the settings of how graphs and molecules are read."""
-        return {"invalid": self.invalid, "standardise": self.standardise}
+    def _reading(self) -> dict[str, Any]:
+        """Return the settings of how graphs are read, but for their features."""
+        return {name: getattr(self, name) for name in ("invalid", *_ADDED)}
 
     def _seed(self) -> int:
         if isinstance(self.random_state, int | np.integer):
@@ -420,7 +421,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     def _config(self, seed: int, X: Any, groups: Any, pairs: Any) -> Config:
         """Return the settings of a run; those with their default are left out, as an encoder may imply others."""
-        values = {name: to_python(getattr(self, name)) for name in ("loss", "standardise", *_SETTINGS)}
+        values = {name: to_python(getattr(self, name)) for name in ("loss", *_SETTINGS)}
         values = {name: value for name, value in values.items() if value != getattr(_RUN, name)}
         values |= {"seeds": [seed], "method": self.method}
         if isinstance(self.method, dict):  # its `vectors` may be a large array, which stays one
@@ -438,8 +439,8 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             values["target_encoder"] = to_python(self.target_encoder)
         if isinstance(self.encoder, str | dict):
             values["encoder"] = to_python(self.encoder)
-            if self.encoder == "auto" and self.features in ("auto", "labels") and is_molecules(X):
-                values["encoder"] = "molecule_gine"
+            if self.encoder == "auto" and self.features in ("auto", "labels") and (kind := claiming(X)) is not None:
+                values["encoder"] = kind.usual(X).get("encoder", "auto")
         try:
             return make_config(values)
         except InputError as error:
@@ -455,7 +456,7 @@ def _named(description: EncoderDescription) -> dict[str, Any]:
 
 @functools.cache
 def _installed(kind: type[GraphCL], name: str, device: str) -> GraphCL:
-    """Return a fitted estimator, read once, as reading takes longer than embedding a molecule."""
+    """Return a fitted estimator, read once, as reading takes longer than embedding a graph."""
     return kind.load(name, device=device)
 
 

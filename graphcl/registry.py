@@ -184,6 +184,19 @@ class Registry(Mapping[str, Callable[..., Any]]):
         self._owners.update(dict.fromkeys(self._targets.keys() - before, package))
 
 
+def load_points(group: str) -> dict[str, Any]:
+    """Return what the entry points of a group name; a point that fails is skipped with a warning."""
+    loaded = dict[str, Any]()
+    for point in entry_points(group):
+        try:
+            loaded[point.name] = point.load()
+        except (Exception, SystemExit) as error:
+            warn(
+                f"`{point.name}` of {group} of the package {_package(point)} is skipped: {reason(error)}", PluginWarning
+            )
+    return loaded
+
+
 def entry_points(group: str) -> list[metadata.EntryPoint]:
     """Return the entry points of a group: those of graphcl's own extensions first, then by the name of the package.
 

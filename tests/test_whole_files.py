@@ -18,7 +18,7 @@ from torch_geometric.data import InMemoryDataset
 
 import graphcl
 from graphcl.__main__ import main
-from graphcl.datasets.molecules import smiles
+from graphcl.extensions.molecules import parse as smiles
 from graphcl.system import files
 from tests.commands.files import save_untrained
 from tests.conftest import small_graphs
@@ -181,7 +181,7 @@ def test_a_full_disk_is_one_line_that_names_the_file(command, tmp_path, monkeypa
 KEPT = {
     "embed npz": "nothing was written",
     "embed npy shards": "finished shards are kept in out; the same command makes the others",
-    "pack molecules": "parsed molecules are kept in {place}/.out-parts; the same command parses the rest",
+    "pack molecules": "parsed rows are kept in {place}/.out-parts; the same command parses the rest",
     "diagnose": "finished results are kept; the same command with --out out continues",
     "transfer": "finished results are kept; the same command with --out out continues",
 }

@@ -17,11 +17,11 @@ from rdkit import Chem
 from study import add_line, finished_lines, markdown, options, plus_minus, write_tables
 
 from graphcl import ResidentLoader, embed, load_dataset, load_encoder
-from graphcl.datasets.molecules.split import split_molecules
 from graphcl.evaluate import LOWER, FoldScores, best_row, holm, ogb, ogb_forest, paired_test
 from graphcl.evaluate.scores import gains_by_fold
 from graphcl.experiment.transfer import untrained_encoder
 from graphcl.extensions.molecules.rows import descriptors, ecfp4, ecfp4_counts, side_by_side
+from graphcl.extensions.molecules.source import split_molecules
 
 FILES = {
     "FreeSolv": ("freesolv.csv", "smiles", "expt"),

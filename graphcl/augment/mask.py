@@ -26,8 +26,8 @@ class AttributeMask(Augmentation):
     | `zero`     | zeros                                                            |
     | `mean`     | the mean row of `x` over all nodes of the batch                  |
 
-    Integer `x` holds categories, such as the elements in OGB's molecules, to which noise cannot be added. There,
-    `gaussian` writes -1 (`MASK`); the encoder `molecule_gine` learns an embedding of this value.
+    Integer `x` holds categories, such as the elements of atoms, to which noise cannot be added. There, `gaussian`
+    writes -1 (`MASK`); an encoder of categories learns an embedding of this value.
 
     Args:
         ratio: fraction of the nodes to mask, in [0, 1).

@@ -60,7 +60,7 @@ _ONE_SHARD = threading.Lock()
 
 class Embed(Workers, Hardware, Place, Table, Imports):
     """Embed graphs with a trained encoder. Labels are not needed; node features are built as in its training.
-    The id of a graph is its own `id`, a number or a string, or that of its row in a table of molecules; if they have
+    The id of a graph is its own `id`, a number or a string, or that of its row in a table; if they have
     none, its index in the data set.
     """
 

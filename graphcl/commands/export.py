@@ -33,7 +33,7 @@ class Export(Imports):
     format: Literal["onnx", "pt2"] = "onnx"
     """onnx (pip install "graphcl[onnx]"), or pt2 for torch.export.load"""
     out: Annotated[str | None, Field(title="FILE")] = None
-    """new file; default: encoder.onnx or encoder.pt2, next to encoder.pt; for molecules, here"""
+    """new file; default: encoder.onnx or encoder.pt2, next to encoder.pt; of an installed encoder, here"""
     seed: EncoderSeed = None
 
 

@@ -14,12 +14,12 @@ from graphcl.system.processes import Workers, executing
 
 class Pack(Workers, Features, Place, Table):
     """Write a data set into a folder, which `graphcl run --dataset ./FOLDER` memory-maps.
-    Several workers parse a table of molecules; after a kill, the same command parses the rest.
+    Several workers parse a table; after a kill, the same command parses the rest.
     """
 
     dataset: DatasetName
     out: str = Field(title="FOLDER", description="new folder")
-    categories: bool = Field(False, description="keep whole numbers in `x` as categories, as molecule_gine takes them")
+    categories: bool = Field(False, description="keep whole numbers in `x` as categories, as some encoders take them")
 
 
 COMMAND = Command("graphcl pack --dataset NAME --out FOLDER [--KEY VALUE ...]", Pack)

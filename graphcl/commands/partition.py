@@ -10,7 +10,6 @@ from graphcl.arguments import named_arguments
 from graphcl.commands.blocks import Block, arrow_table, joined
 from graphcl.commands.embed import Embed, Opened, open_inputs, opened_once
 from graphcl.datasets.invalid import NoGraphLeftError, kept_rows
-from graphcl.datasets.molecules.columns import find
 from graphcl.errors import InputError, reason
 from graphcl.evaluate.metrics import task_names
 from graphcl.system.optional import optional
@@ -40,14 +39,14 @@ def embed_partition(
     `graphcl embed` on the CPU if the partition starts at a multiple of `batch_size` of its rows.
 
     Args:
-        rows: a PyArrow table or batch, a pandas or polars frame, or a dict of arrays. Its rows are molecules, a column
-            of SMILES; or graphs, with the columns `edge_index`, `x` and others of nested lists. Or, with `dataset`,
-            consecutive numbers of graphs. Or a list of `Data`.
+        rows: a PyArrow table or batch, a pandas or polars frame, or a dict of arrays. Its rows are those of a table
+            that `load_dataset` reads; or graphs, with the columns `edge_index`, `x` and others of nested lists. Or,
+            with `dataset`, consecutive numbers of graphs. Or a list of `Data`.
         encoder: see `load_encoder`, as for `seed` and `role`.
         dataset: name or path of a data set, best one that `graphcl pack` wrote.
         batch_size: number of graphs that are embedded at a time.
         device: auto, cpu, cuda or cuda:N.
-        **table: settings of molecules, see `load_dataset`, such as `smiles="column"` or `invalid="skip"`.
+        **table: settings of tables, see `load_dataset`, such as `target="column"` or `invalid="skip"`.
 
     Returns:
         A table with the columns `id`, labels, `h0`, `h1`, ... A partition without valid rows has the same columns, and
@@ -143,10 +142,13 @@ def _column(values: Any) -> Any:
 
 def _labels(table: pyarrow.Table, settings: Embed) -> dict[str, str]:
     """Return the columns of ids and labels: name in the result -> name in the table."""
+    from graphcl.datasets.load import claiming
+
     names = table.column_names
     if "edge_index" in names:
         return {name: name for name in ("id", "y", "group") if name in names}
-    columns = find(names, settings, "the table")
+    kind = claiming(table)
+    columns = [] if kind is None else kind.columns(names, settings)
     targets = [name for role, name, _ in columns if role == "target"]
     labels = {role: name for role, name, _ in columns if role == "id"}
     labels |= dict(zip(task_names(len(targets)) if targets else (), targets, strict=True))
@@ -154,7 +156,7 @@ def _labels(table: pyarrow.Table, settings: Embed) -> dict[str, str]:
 
 
 def _source(table: pyarrow.Table) -> Any:
-    """Return what `load_dataset` takes of a table: a frame of molecules, or a list of graphs."""
+    """Return what `load_dataset` takes of a table: a frame, or a list of graphs."""
     import torch
     from torch_geometric.data import Data
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -139,15 +138,10 @@ def _resolved(config: Config) -> dict[str, Any]:
 
 def _usual_of_source(config: Config) -> dict[str, Any]:
     """Return the settings that the kind of data set implies, see `graphcl.datasets.sources.Source.usual`."""
-    from graphcl.datasets.load import kind_of
-    from graphcl.datasets.settings import Loading
-    from graphcl.datasets.sources import Request, as_path
+    from graphcl.datasets.load import claiming
 
-    request = Request(Loading(smiles=config.smiles), Path(config.data_root))
-    try:
-        usual = kind_of(as_path(config.dataset), request).usual(config.dataset)
-    except InputError:  # raised again when the data set is loaded
-        return {}
+    kind = claiming(config.dataset)
+    usual = {} if kind is None else kind.usual(config.dataset)
     if config.features not in ("auto", "labels"):
         usual.pop("encoder", None)
     return usual

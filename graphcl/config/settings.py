@@ -68,7 +68,7 @@ Evaluators = Annotated[
     Field(title="NAME ..."),
 ]
 Force = Annotated[bool, Field(description="replace the file if it exists")]
-EncoderFile = Annotated[str, Field(description="encoder.pt, its run folder, or molecules, the installed encoder")]
+EncoderFile = Annotated[str, Field(description="encoder.pt, its run folder, or the name of an installed encoder")]
 EncoderSeed = Annotated[Seed | None, Field(description="seed, if the file holds several encoders; default: the first")]
 Seeds = Annotated[list[Seed], BeforeValidator(without_ranges), must_be("one or more different numbers", _different)]
 
@@ -134,7 +134,7 @@ class Contrast(Settings):
         Field(title="NAME"),
         Needs("dense rows or pairs", "{encoder} needs pairs of graphs; pass --positives group or a table of pairs"),
     ] = {"name": "auto"}
-    """the encoder; auto: gin, for molecules molecule_gine"""
+    """the encoder; auto: the usual one of the data set, else gin"""
     init: Annotated[
         str | None,
         Field(title="ENCODER"),
@@ -347,7 +347,7 @@ class Config(Runtime, Scoring, TrainingSettings, Added, Contrast, Source):
 
 
 TABLE = set(SplitTable.model_fields)
-"""Settings of how a table of molecules, or networkx graphs, are read."""
+"""Settings of how a table, or networkx graphs, are read."""
 RUNTIME_SETTINGS = tuple(Runtime.model_fields)
 """Settings that do not affect the result of a run."""
 TRAINING = {*Contrast.model_fields, *TrainingSettings.model_fields} - {

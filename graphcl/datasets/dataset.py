@@ -62,9 +62,8 @@ class GraphDataset(InMemoryDataset):
         benchmark: split and metric of a benchmark's data set; `None` for other sets. In a benchmark's set,
             `y [n, tasks]` is floating-point, NaN where a target is missing; `x` may hold category indices (integers).
         split: indices of the graphs in the parts `train`, `valid` and `test` of `benchmark`; `None` without one.
-        invalid: what was left out: rows of a table of molecules, each with `row` (its index), `line`, `id`, `smiles`
-            and `reason`; or graphs, each with `graph` (its index), `id` and `reason`.
-
+        invalid: what was left out: rows of a table, each with `row` (its index), `line`, `id` and `reason`; or graphs,
+            each with `graph` (its index), `id` and `reason`.
         relation: the listed pairs that the graphs are queries, or also targets, of; None without a list.
         targets: data set of the targets of these pairs; None if it is this one.
 

@@ -1,4 +1,4 @@
-"""Name the rows of a table that hold no valid molecule, and the invalid graphs of other sources."""
+"""List the invalid graphs of a source, or rows of a table that hold no graph."""
 
 from __future__ import annotations
 
@@ -14,18 +14,6 @@ from graphcl.errors import InputError
 from graphcl.system.files import write_text
 
 
-class InvalidRow(NamedTuple):
-    """A row of a table that was left out: its index, its line in the file (else None), the text of its molecule, its
-    id, and what is wrong.
-    """
-
-    row: int
-    line: int | None
-    smiles: str
-    id: int | str | None = None
-    reason: str = "no valid molecule"
-
-
 class InvalidGraph(NamedTuple):
     """An invalid graph: its index in the source, its attribute `id` (else the index), and what is wrong with it."""
 
@@ -36,8 +24,9 @@ class InvalidGraph(NamedTuple):
 
 FORMULA = tuple("=+-@\t\r")
 """First characters of cells that spreadsheets take for a formula."""
-Invalid = Sequence[InvalidRow | InvalidGraph]
-"""Rows or graphs that were left out, in the order of the source; the first field is the index in the source."""
+Invalid = Sequence[Any]
+"""Graphs that were left out, in the order of the source: `InvalidGraph`, or another named tuple, whose first field is
+the index in the source and whose first field name, such as `row`, says what it is."""
 
 
 class NoGraphLeftError(InputError):
@@ -75,7 +64,7 @@ def write_invalid(rows: Invalid, path: Path) -> str:
     if not rows:
         return ""
     write_text(path, invalid_csv(rows))
-    kind = "rows" if isinstance(rows[0], InvalidRow) else "graphs"
+    kind = f"{rows[0]._fields[0]}s"
     return f"; invalid {kind}: {len(rows)}, in {path}"
 
 

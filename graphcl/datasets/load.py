@@ -60,23 +60,21 @@ def load_dataset(
         node_attrs: attributes of networkx nodes that become the columns of `x`, or "all"; default: the attribute `x`.
         edge_attrs: attributes of networkx edges that become `edge_attr`, or "all"; default: the attribute `edge_attr`.
         edge_weight: attribute of networkx edges that becomes `edge_weight`; default: the attribute `edge_weight`.
-        smiles: column of the SMILES; default: `smiles`, in any case. Only for molecules, like the arguments below.
         id: column of the ids, whole numbers or strings; default: `id`, in any case, else the rows are numbered from 0.
         target: columns of the targets, one name or several; an empty cell is a missing target.
-        invalid: "skip" leaves out rows without a valid molecule or with a target that is not a number, and graphs
+        invalid: "skip" leaves out rows without a valid graph or with a target that is not a number, and graphs
             without nodes, with a NaN or infinite feature or with an edge to a missing node; a warning counts them, and
-            the attribute `invalid` lists them. "stop" raises InputError. Default: skip rows without a valid molecule,
+            the attribute `invalid` lists them. "stop" raises InputError. Default: skip rows without a valid graph,
             stop at others.
-        standardise: whether to reduce each molecule to its largest fragment, neutralised (RDKit's rdMolStandardize).
         split: "random", "stratified" or "scaffold" for a benchmark on the targets, with a seed if wanted, such as
-            "scaffold-1"; default: none, see `graphcl.datasets.molecules.split`.
+            "scaffold-1"; default: none.
         metric: score of the split: "rocauc", "ap", "acc", "rmse", "mae" or "r2"; default: rocauc for targets of 0 and
             1, acc for texts, else rmse.
         group: column of the groups, the `group` of each graph; an empty cell means no group.
-        **settings: the last thirteen, keywords defined in `graphcl.datasets.settings`.
+        **settings: the last eleven, keywords defined in `graphcl.datasets.settings`, and those that extensions add.
 
     Returns:
-        The data set; every graph has `x`, in torch's default floating type (molecules: category indices).
+        The data set; every graph has `x`, in torch's default floating type, or category indices (integers).
 
     Raises:
         InputError: the source cannot be used; the message says what to do. No partial files remain.
@@ -109,6 +107,19 @@ def _kinds() -> list[tuple[str, Source]]:
     """Return the names and the kinds of sources, in the order in which they are asked."""
     kinds: list[tuple[str, Source]] = [(name, sources[name]()) for name in sources]
     return sorted(kinds, key=lambda kind: kind[1].place)
+
+
+def claiming(source: object, request: Request | None = None) -> Source | None:
+    """Return the kind that reads `source`, a path or a string too; None if there is none, which loading it explains."""
+    try:
+        return kind_of(as_path(source), request or Request(Loading(), Path()))
+    except (InputError, InputTypeError, OSError):
+        return None
+
+
+def is_item(source: object) -> bool:
+    """Return whether `source` is one graph as a string, see `Source.is_item`."""
+    return isinstance(source, str) and any(kind.is_item(source) for _, kind in _kinds())
 
 
 def kind_of(source: object, request: Request) -> Source:

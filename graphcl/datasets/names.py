@@ -25,16 +25,9 @@ TU_NAMES = (
     "TRIANGLES",
 )
 """Classification sets of the TU collection (small molecules, bioinformatics, vision, social networks, synthetic)."""
-
-OGB_NAMES = (
-    "ogbg-molbace", "ogbg-molbbbp", "ogbg-molchembl", "ogbg-molclintox", "ogbg-molesol", "ogbg-molfreesolv",
-    "ogbg-molhiv", "ogbg-mollipo", "ogbg-molmuv", "ogbg-molpcba", "ogbg-molsider", "ogbg-moltox21", "ogbg-moltoxcast",
-    "ogbg-ppa",
-)
 # fmt: on
-"""Sets of the Open Graph Benchmark for graph property prediction."""
 
-datasets.reserve(SYNTHETIC, *TU_NAMES, *OGB_NAMES)
+datasets.reserve(SYNTHETIC, *TU_NAMES)
 
 
 def dataset_names() -> list[str]:
@@ -46,7 +39,7 @@ def dataset_names() -> list[str]:
     ('synthetic', True)
     """
     named = [name for kind in sources.values() for name in getattr(kind, "names", ())]
-    return [SYNTHETIC, *TU_NAMES, *OGB_NAMES, *named, *datasets]
+    return [SYNTHETIC, *TU_NAMES, *named, *datasets]
 
 
 def suggestion(name: str, valid: Iterable[str]) -> str:

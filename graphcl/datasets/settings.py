@@ -1,14 +1,19 @@
-"""Define the settings of loading: node features, and how a table of molecules is read, split and scored."""
+"""Define the settings of loading: node features, and how a table is read, split and scored.
+
+An installed package adds settings by an entry point of the group `graphcl.loading_settings`, a subclass of
+`graphcl.arguments.Settings`; `load_dataset`, runs and commands take them.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, create_model
 
-from graphcl.arguments import Count, MetricName, Needs, Settings, SplitName
+from graphcl.arguments import KEPT, Count, MetricName, Needs, Settings, SplitName
+from graphcl.registry import load_points
 
 FeatureName = Literal["auto", "labels", "constant", "degree", "labels+degree", "auto+degree"]
 TUFeatures = Literal["labels", "attributes", "both"]
@@ -42,7 +47,7 @@ class Features(Settings):
         Count, Needs("degrees", "{value} has no effect on `features` {features}; pass --features degree or auto+degree")
     ] = 64
     """larger degrees share the last column"""
-    tu_features: Annotated[TUFeatures, Field(title="KIND")] = "labels"
+    tu_features: Annotated[TUFeatures, Field(title="KIND"), KEPT] = "labels"
     """features of nodes and edges of a TU set: its labels, one-hot, its attributes (numbers), or both"""
 
 
@@ -66,34 +71,43 @@ class Attributes(Settings):
     """networkx: attribute of edges that becomes edge_weight; default: edge_weight"""
 
 
-class Table(Attributes):
-    """How a table of molecules, or networkx graphs, are read."""
+if TYPE_CHECKING:
 
-    smiles: Annotated[str | None, Field(title="COLUMN")] = None
-    """column of the SMILES in a table; default: smiles"""
+    class Added(Settings):
+        """Settings that installed packages and extensions add."""
+
+else:
+    Added = create_model("Added", __base__=(*load_points("graphcl.loading_settings").values(), Settings))
+
+
+class Table(Added, Attributes):
+    """How a table, or networkx graphs, are read."""
+
     id: Annotated[str | None, Field(title="COLUMN")] = None
-    """column of the ids in a table of molecules; default: id, else the rows are numbered from 0"""
+    """column of the ids in a table; default: id, else the rows are numbered from 0"""
     target: Annotated[Columns, Field(title="COLUMN ...")] = []  # noqa: RUF012, pydantic copies it
-    """columns of the targets in a table of molecules, separated by commas"""
+    """columns of the targets in a table, separated by commas"""
     group: Annotated[str | None, Field(title="COLUMN")] = None
-    """column of the groups in a table of molecules; molecules of the same group are positives"""
+    """column of the groups in a table; rows of the same group are positives"""
     invalid: Annotated[Literal["skip", "stop"] | None, Field(title="ACTION")] = None
-    """on an invalid molecule, cell of a target or graph: skip its row, or stop; default: skip only molecules"""
-    standardise: bool = False
-    """reduce each molecule to its largest fragment, neutralised"""
+    """on an invalid row, cell of a target or graph: skip it, or stop; default: skip only rows that hold no graph"""
 
 
 class SplitTable(Table):
-    """How a table of molecules is read, split and scored."""
+    """How a table is read, split and scored."""
 
     split: Annotated[SplitName | None, Field(title="KIND")] = None
-    """split of molecules with targets: random, stratified or scaffold, or by a seed: scaffold-1; default: folds"""
+    """split of a table with targets: random, stratified or scaffold, or by a seed: scaffold-1; default: folds"""
     metric: Annotated[MetricName | None, Field(title="NAME")] = None
     """score of the split; default: rocauc for 0 and 1, acc for strings, else rmse"""
 
 
 class Loading(SplitTable, NodeFeatures):
     """All settings of `load_dataset`."""
+
+
+KEPT_SETTINGS = {name for name, field in Loading.model_fields.items() if KEPT in field.metadata}
+"""Settings that are saved with an encoder, whose graphs are later read likewise."""
 
 
 def loading(target: str | Sequence[str] = (), **values: Any) -> Loading:

@@ -10,10 +10,10 @@ from graphcl.config import Config
 from graphcl.config.settings import TABLE
 from graphcl.datasets import GraphDataset, MappedDataset, load_dataset
 from graphcl.datasets.disk.on_disk import is_on_disk
-from graphcl.datasets.molecules.table import is_molecules
+from graphcl.datasets.load import claiming
 from graphcl.datasets.pair_file import with_pairs
-from graphcl.datasets.settings import Features
-from graphcl.datasets.sources import as_path
+from graphcl.datasets.settings import KEPT_SETTINGS, Features, Loading, loading
+from graphcl.datasets.sources import Request, as_path
 from graphcl.errors import InputError, warn
 from graphcl.models.interface import takes_categories, takes_numbers
 from graphcl.models.saved import EncoderDescription, read_saved
@@ -83,25 +83,25 @@ def load_for(
     data_root: str = "datasets",
     mirror: str | None = None,
     nodes: bool | None = None,
-    **molecules: Any,
+    **settings: Any,
 ) -> GraphDataset:
     """Load graphs, and return a data set with the node features that a trained encoder expects.
 
     Node degrees are encoded in as many columns as in training; larger degrees share the last column. Graphs whose `x`
-    already has all of the encoder's columns (labels and degrees) are used unchanged. Molecules are standardised if the
-    encoder was trained on standardised ones, and columns by the scales of its training, likewise.
+    already has all of the encoder's columns (labels and degrees) are used unchanged. Settings of reading that the
+    encoder was trained with, such as `tu_features`, apply to these graphs too, and the scales of its training.
 
-    All arguments but the `description` of the encoder are those of `load_dataset`; `molecules` are its settings of
-    molecules and of networkx graphs. The default of `nodes` is whether the encoder was trained on nodes.
+    All arguments but the `description` of the encoder are those of `load_dataset`; `settings` are those of tables
+    and of networkx graphs. The default of `nodes` is whether the encoder was trained on nodes.
 
     Raises:
         InputError: the graphs do not have the columns that the encoder expects, or see `load_dataset`.
     """
     nodes = rows_of(description.settings) != "graphs" if nodes is None else nodes
-    if description.settings.get("standardise") is True and is_molecules(source, molecules.get("smiles")):
-        molecules["standardise"] = True
-    if _is_named(source):
-        molecules["tu_features"] = description.settings.get("tu_features", "labels")
+    kind = claiming(source, Request(loading(**settings), Path(data_root), mirror, nodes))
+    for key in () if kind is None else kind.settings & KEPT_SETTINGS & description.settings.keys():
+        if (value := description.settings[key]) != Loading.model_fields[key].default:
+            settings[key] = value
     features = description.features
     # Without labels the encoder needs no `x`, which networks may lack, so do not request features from `x`.
     path = as_path(source)
@@ -109,7 +109,7 @@ def load_for(
     first = features if nodes or not (stored or "labels" in features) else "auto"
     categories = takes_categories(description.encoder.name)
     given = dataset = load_dataset(
-        source, data_root, mirror, first, description.max_degree, categories=categories, nodes=nodes, **molecules
+        source, data_root, mirror, first, description.max_degree, categories=categories, nodes=nodes, **settings
     )
     trained = f"the encoder was trained on {description.dataset} with"
     if "labels" in features and given.features == "constant" and not isinstance(source, GraphDataset):

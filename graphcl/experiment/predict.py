@@ -58,12 +58,12 @@ def predict(
         source: the new graphs, see `load_dataset`.
         eval: evaluator of the run; default: the first that has a head.
         seed: seed of the run; default: the first.
-        **settings: `device`, `data_root`, `mirror`, and the settings of molecules in `load_dataset`.
+        **settings: `device`, `data_root`, `mirror`, and the settings of tables in `load_dataset`.
 
     Returns:
         A column for each target, named as in the table of the run, else `y`, or `y0`, `y1`, ...: numbers or names of
         classes. Classes have columns `TARGET_p_CLASS` of probabilities; of two classes, only the second one. The SVM
-        has none. A target `id`, `seed` or `eval` gets `_` at its end. Invalid molecules are left out; `id` names the
+        has none. A target `id`, `seed` or `eval` gets `_` at its end. Invalid rows are left out; `id` names the
         others.
 
     Raises:

@@ -23,7 +23,7 @@ from graphcl.graphs import native
 from graphcl.graphs.segment import nonzero, pick, pointers, ranges, repeat, to_device
 
 MASK = -1
-"""Integer that replaces a masked category; `attribute_mask` writes it and `molecule_gine` learns its embedding."""
+"""Integer that replaces a masked category; `attribute_mask` writes it, and encoders learn its embedding."""
 _PLAIN: type[Batch] = type(Batch())
 """Class of the batches of `Data`; a call of `Batch` would create a metaclass each time."""
 

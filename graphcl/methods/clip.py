@@ -17,7 +17,7 @@ from graphcl.registry import methods
 
 @methods.register("clip", views="identity", repels="yes", pairs="no")
 class CLIP(Method):
-    r"""CLIP: contrast every graph with a vector that describes it, such as the descriptors of a molecule.
+    r"""CLIP: contrast every graph with a vector that describes it, such as measured properties.
 
     $$(1 - w) L(g(f(G_i)), q(d_i)) + w \operatorname{mean}_{j \in P_i} (r(g(f(G_i)))_j - d_{ij})^2$$
 
@@ -36,8 +36,8 @@ class CLIP(Method):
         loss: loss of the projections of graphs and vectors.
         num_graphs: number of graphs in the data set.
         vectors: numbers `[num_graphs, d]`, one row per graph of the data set, in its order: an array, or a .npy file.
-            For a run or `GraphCL`, they may have a row for each row of a table, of which some, such as invalid SMILES,
-            are left out; then these have no effect.
+            For a run or `GraphCL`, they may have a row for each row of a table, of which invalid ones are left
+            out; then these have no effect.
         hidden_channels: width of the hidden layer of q.
         regression: w, weight of the regression; 1 for regression alone, as a control without contrast.
 

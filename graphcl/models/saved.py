@@ -166,7 +166,7 @@ def load_encoder(
     An encoder that was trained on standardised columns standardises its input, see `Standardised`.
 
     Args:
-        path: a file written by `save_encoder`, a run folder, or the name of an installed encoder, such as `molecules`.
+        path: a file written by `save_encoder`, a run folder, or the name of an installed encoder.
         seed: seed whose weights to load; the first seed in the file by default.
         encoder: module that is copied and receives the weights, or a function from the number of feature columns to
             such a module. Required if the file's encoder is not registered.

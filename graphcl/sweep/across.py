@@ -62,7 +62,7 @@ class Across:
 def across(table: Table) -> Across | None:
     """Return the comparison of a table's rows over data sets; None for fewer than `FEWEST` data sets with all rows.
 
-    Splits of one data set share molecules, so a table of several splits has no such comparison.
+    Splits of one data set share graphs, so a table of several splits has no such comparison.
     """
     if "split" in (*table.header, table.layout.columns):
         return None

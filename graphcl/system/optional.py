@@ -45,6 +45,3 @@ def import_ogb(module: str = "graphproppred") -> ModuleType:
     return optional(f"ogb.{module}", need, "ogb")
 
 
-def import_rdkit(module: str) -> ModuleType:
-    """Import and return a module of RDKit, such as `Chem`."""
-    return optional(f"rdkit.{module}", "molecules need RDKit", "molecules")

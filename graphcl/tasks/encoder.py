@@ -12,10 +12,11 @@ from torch import nn
 
 from graphcl.config import TRAINING, Config
 from graphcl.datasets.dataset import GraphDataset
+from graphcl.datasets.settings import KEPT_SETTINGS
 from graphcl.errors import InputError, reason
 from graphcl.graphs.columns import Scale
 from graphcl.models.contrastive import ContrastiveModel
-from graphcl.models.interface import OwnEncoder, accepts, make_encoder, own_encoder, takes_categories
+from graphcl.models.interface import OwnEncoder, accepts, make_encoder, own_encoder, takes_categories, takes_numbers
 from graphcl.models.saved import EncoderDescription, EncoderName, read_encoder
 from graphcl.models.wrapper import Tower
 from graphcl.registry import encoders
@@ -35,9 +36,10 @@ def encoder_maker(
     if setting == "target_encoder" and (form := encoders.fact(name, "form")) != "dense":
         raise InputError(f"`{setting}` {name} has {form} rows, which no projector of a tower can follow; use gin.")
     if not has_numbers(dataset) and not takes_categories(name):
+        others = "".join(f"encoder {other}, or " for other in encoders if not takes_numbers(other))
         raise InputError(
             f"encoder `{name}` needs real numbers in `x`, but the `x` of {dataset.name} holds categories; use "
-            "encoder molecule_gine, or features degree."
+            f"{others}features degree."
         )
     if edge_dim is None and "edge_dim" in encoders.arguments(name).required:
         raise InputError(f"encoder `{name}` needs `edge_attr`, which {dataset.name} lacks; use gin.")
@@ -89,7 +91,7 @@ def describe_encoder(
     """Return the description of one encoder, `spec` if it is `named`, without that of the targets' encoder."""
     tower = isinstance(model.encoder, Tower)
     module = model.encoder.encoder if isinstance(model.encoder, Tower) else model.encoder
-    settings = config.model_dump(include={*TRAINING, "standardise", "tu_features"})
+    settings = config.model_dump(include={*TRAINING, *KEPT_SETTINGS})
     if not isinstance(settings["method"].get("vectors", ""), str):
         settings["method"]["vectors"] = "an array"
     return EncoderDescription(

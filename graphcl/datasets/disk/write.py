@@ -59,10 +59,10 @@ def write_on_disk(
         features: see `load_dataset`, as for the other arguments that it has. An iterable cannot have degrees, as they
             need all graphs at once.
         name: name of the data set; default: the name that `load_dataset` gives it.
-        executor: processes that parse a table of molecules. After a kill, the next call parses the rest only.
-        **settings: `tu_features`, `categories`, `smiles`, `id`, `target`, `group`, `invalid` and `standardise`, see
-            `load_dataset`. Molecules are parsed and written in chunks; the SMILES themselves are not kept.
-            `invalid.csv` in the folder lists invalid rows or graphs.
+        executor: processes that parse a table. After a kill, the next call parses the rest only.
+        **settings: `tu_features`, `categories`, `id`, `target`, `group`, `invalid` and those that extensions add, see
+            `load_dataset`. A table is parsed and written in chunks. `invalid.csv` in the folder lists invalid rows or
+            graphs.
 
     Returns:
         The data set, opened with `open_on_disk`.
@@ -78,7 +78,7 @@ def write_on_disk(
     kind = kind_of(source, request)
     pieces = kind.pieces(source, request, kept, executor)
     if executor is not None and (pieces is None or "executor" not in kind.settings):
-        raise InputError("only a table of molecules is parsed by many workers; leave out `workers` and `executor`.")
+        raise InputError("only a table is parsed by many workers; leave out `workers` and `executor`.")
     if pieces is None:
         whole = load_dataset(source, data_root, mirror, features, max_degree, **settings)
         pieces = Pieces(whole.name, iter([whole]), list(whole.invalid))
@@ -93,11 +93,11 @@ def write_on_disk(
             write_invalid(pieces.invalid, staging / "invalid.csv")
         shutil.rmtree(kept, ignore_errors=True)
     except OSError as error:
-        rest = f"; parsed molecules are kept in {kept}" if kept.is_dir() else ""
+        rest = f"; parsed rows are kept in {kept}" if kept.is_dir() else ""
         raise InputError(f"cannot write {str(path)!r}: {error.strerror or reason(error)}{rest}.") from None
     except KeyboardInterrupt as interrupt:
         if kept.is_dir():
-            line = f"parsed molecules are kept in {kept}; the same command parses the rest"
+            line = f"parsed rows are kept in {kept}; the same command parses the rest"
             raise type(interrupt)(line) from None
         raise
     packed = open_on_disk(path)

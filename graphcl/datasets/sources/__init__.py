@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,7 +75,7 @@ class Source:
     Attributes:
         place: the kinds are asked in ascending order; the library's own are at 10 and above.
         suffixes: endings of the files of this kind, in lower case; a kind without any overrides `claims`.
-        settings: settings of molecules, of networkx graphs and of TU sets, and `mirror`, that apply to this kind.
+        settings: settings of tables, of networkx graphs and of TU sets, and `mirror`, that apply to this kind.
         names: names of data sets that this kind reads, for messages.
     """
 
@@ -88,13 +88,21 @@ class Source:
         """Return whether this kind reads `source`; a path is a `Path`, a `str` is a name."""
         return isinstance(source, Path) and source.suffix.lower() in self.suffixes and source.is_file()
 
-    def usual(self, source: str) -> dict[str, Any]:
-        """Return the settings of a run that the name or path `source` implies, such as an encoder of molecules."""
+    def usual(self, source: Any) -> dict[str, Any]:
+        """Return the settings of a run that `source` implies: `encoder`, of features as they are read, and others."""
         return {}
 
     def read(self, source: object, request: Request) -> object:
         """Return the `Graphs` of `source`, or a finished `GraphDataset`, or another source, which is read in turn."""
         raise NotImplementedError
+
+    def columns(self, header: Sequence[str], settings: Any) -> list[tuple[str, str, int]]:
+        """Return the role, such as `target` or `id`, the name and the index of each column of a table that is read."""
+        return []
+
+    def is_item(self, text: str) -> bool:
+        """Return whether a string, the name of no data set, is one graph of this kind, which `transform` embeds."""
+        return False
 
     def pieces(self, source: Any, request: Request, folder: Path, executor: Executor | None) -> Pieces | None:
         """Return the source in pieces, for `write_on_disk`; None, the default, if it is read whole.

@@ -1,25 +1,16 @@
-"""Read data sets that have a name, and those that are ready: registered, loaded, packed, nodes, molecules, OGB."""
+"""Read data sets that have a name, and those that are ready: registered, loaded, packed, nodes."""
 
 from __future__ import annotations
 
 from concurrent.futures import Executor
-from functools import partial
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from graphcl.datasets.collate import collate_dataset, collate_graphs
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.disk.on_disk import is_on_disk, open_on_disk
-from graphcl.datasets.molecules.columns import SUFFIXES
-from graphcl.datasets.molecules.parts import parse_by
-from graphcl.datasets.molecules.smiles import Parser, load_molecules, molecule_pieces
-from graphcl.datasets.molecules.table import is_molecules, read_table
 from graphcl.datasets.names import SYNTHETIC
-from graphcl.datasets.ogb import load_ogb
 from graphcl.datasets.pieces import read_pieces
-from graphcl.datasets.settings import Attributes, SplitTable
 from graphcl.datasets.sources import Graphs, Pieces, Request, Source
 from graphcl.datasets.synthetic import synthetic
 from graphcl.errors import InputError, reason
@@ -91,55 +82,6 @@ class Packed(Source):
         return dataset
 
 
-@sources.register("molecules", takes=f"molecules: a table ({', '.join(SUFFIXES)}) or a list of SMILES")
-class Molecules(Source):
-    """Table of molecules, a DataFrame, a list or Series of SMILES or of RDKit molecules, or one molecule."""
-
-    place = 50
-    settings = frozenset({"executor", *SplitTable.model_fields}) - frozenset(Attributes.model_fields)
-
-    def claims(self, source: Any, request: Request) -> bool:
-        """Return whether `source` holds molecules."""
-        return is_molecules(source, request.settings.smiles)
-
-    def usual(self, source: str) -> dict[str, Any]:
-        """Return the encoder of molecules."""
-        return {"encoder": "molecule_gine"}
-
-    def read(self, source: Any, request: Request) -> object:
-        """Return the graphs of the valid molecules."""
-        parser, graphs, benchmark = load_molecules(source, request.settings)
-        classes = np.array(parser.table.classes, object) if parser.table.classes else None
-        return Graphs(parser.table.name, *graphs, benchmark, True, parser.invalid, classes)
-
-    def pieces(self, source: Any, request: Request, folder: Path, executor: Executor | None) -> Pieces | None:
-        """Return the valid molecules in chunks; those that `executor` parses are kept in `folder`."""
-        if request.settings.features not in ("auto", "labels"):
-            return None
-        table = read_table(source, request.settings)
-        parser = Parser(table, request.settings, None if executor is None else partial(parse_by, executor, folder))
-        return Pieces(table.name, molecule_pieces(parser), parser.invalid)
-
-
-@sources.register("ogb")
-class Ogb(Source):
-    """Set of the Open Graph Benchmark, with its split and metric."""
-
-    place = 60
-    settings = frozenset({"mirror"})
-
-    def claims(self, source: Any, request: Request) -> bool:
-        """Return whether `source` begins as one of OGB's names."""
-        return isinstance(source, str) and source.lower().startswith(("ogbg-", "ogbn-", "ogbl-"))
-
-    def usual(self, source: str) -> dict[str, Any]:
-        """Return the evaluator of OGB's splits, and the encoder of molecules; ogbg-ppa holds proteins."""
-        return {"eval": ["ogb"]} | ({"encoder": "molecule_gine"} if source != "ogbg-ppa" else {})
-
-    def read(self, source: Any, request: Request) -> object:
-        """Return the graphs of the set, whose `x` holds category indices."""
-        graphs, benchmark = load_ogb(source, request.data_root, request.mirror)
-        return Graphs(source, *graphs, benchmark, True)
 
 
 @sources.register("synthetic")

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphcl.extensions.molecules import import_rdkit
 from graphcl.references.rows import Inputs
 from graphcl.registry import references
-from graphcl.system.optional import import_rdkit
 
 NEEDS = "graph.smiles module.rdkit"
 

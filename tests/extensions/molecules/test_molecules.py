@@ -18,10 +18,10 @@ pytest.importorskip("rdkit", reason="rdkit is not installed")
 from rdkit import Chem
 from rdkit.Chem import Descriptors, rdFingerprintGenerator
 
-from graphcl.datasets.molecules import parts
-from graphcl.datasets.molecules.graphs import molecule_graphs
-from graphcl.datasets.molecules.split import scaffold_groups, split_molecules
+from graphcl.extensions.molecules import parse
+from graphcl.extensions.molecules.graphs import molecule_graphs
 from graphcl.extensions.molecules.rows import descriptors, ecfp4, ecfp4_counts
+from graphcl.extensions.molecules.source import scaffold_groups, split_molecules
 
 SMILES = [
     "C", "CCO", "*CC", "[235U]", "[Fe+9]", "[CH3]", "F/C=C/F", "F/C=C\\F", "C[C@H](N)O", "C[C@@H](N)O", "[Na+].[Cl-]",
@@ -89,7 +89,7 @@ def test_stereochemistry_is_in_cip_labels():
 
 def test_a_molecule_that_needs_too_many_comparisons_has_no_labels(monkeypatch):
     spiro = ["C[C@H]1CC2(C1)C[C@H](C)C2", "C[C@H]1CC2(C1)C[C@@H](C)C2"]
-    monkeypatch.setattr("graphcl.datasets.molecules.graphs.MAX_COMPARISONS", 1000)
+    monkeypatch.setattr("graphcl.extensions.molecules.graphs.MAX_COMPARISONS", 1000)
     assert [labels(each) for each in load_dataset(["C[C@H](N)O", *spiro])] == [("R", ""), ("", ""), ("", "")]
 
 
@@ -218,14 +218,14 @@ def test_unsanitised_molecules_become_the_graphs_of_their_smiles():
 
 
 def test_limits(tmp_path, monkeypatch):
-    monkeypatch.setattr("graphcl.datasets.molecules.smiles.MAX_ATOMS", 99)
+    monkeypatch.setattr("graphcl.extensions.molecules.parse.MAX_ATOMS", 99)
     with pytest.warns(UserWarning, match="1 of 3 rows hold no valid molecule of at most 99 atoms: row 0 'CCC"):
         assert [each.num_nodes for each in load_dataset(["C" * 100, "C" * 99, "C"])] == [99, 1]
-    monkeypatch.setattr("graphcl.datasets.molecules.columns.MAX_UNPACKED", 1000)
+    monkeypatch.setattr("graphcl.extensions.molecules.table.MAX_UNPACKED", 1000)
     load_dataset(table(tmp_path, "C\n" * 100, "m.smi"))
     packed = table(tmp_path, gzip.compress(b"C\n" * 100), "m.smi.gz")
     one_line(lambda: load_dataset(packed), "more than 1000 characters; unpack it if you trust it")
-    monkeypatch.setattr("graphcl.datasets.molecules.columns.MAX_LINE", 1000)
+    monkeypatch.setattr("graphcl.extensions.molecules.table.MAX_LINE", 1000)
     long = table(tmp_path, f"C\n{'C' * 1000}\n", "m.smi")
     one_line(lambda: load_dataset(long), "line 2 has more than 1000 characters")
     one_line(lambda: load_dataset(tmp_path / "none.csv"), "cannot read", "No such file")
@@ -264,7 +264,7 @@ def test_an_unusable_source_is_refused_in_one_line(tmp_path):
 
 
 def test_packed_molecules_are_the_loaded_ones(tmp_path, monkeypatch):
-    monkeypatch.setattr("graphcl.datasets.molecules.smiles.CHUNK", 2)
+    monkeypatch.setattr("graphcl.extensions.molecules.parse.CHUNK", 2)
     file = table(tmp_path, ROWS.replace("xx", "CC"))
     loaded = load_dataset(file, target="active")
     packed = write_on_disk(file, tmp_path / "packed", target="active")
@@ -277,21 +277,21 @@ def test_packed_molecules_are_the_loaded_ones(tmp_path, monkeypatch):
 
 
 def test_workers_pack_the_files_of_one_process_and_parse_nothing_twice(tmp_path, monkeypatch):
-    monkeypatch.setattr("graphcl.datasets.molecules.smiles.CHUNK", 3)
+    monkeypatch.setattr("graphcl.extensions.molecules.parse.CHUNK", 3)
     rows = [f"{'C' * number},{number % 2},{'ab'[number % 2]}" for number in range(1, 11)] + ["not one,0,a"]
     file = table(tmp_path, "\n".join(["smiles,y,group", *rows]))
     given = {"target": ["y"], "group": "group"}
     write_on_disk(file, tmp_path / "one", **given)
     seen = []
 
-    def parse(chunk):
+    def stopping(chunk):
         if chunk.start == 9 and len(seen) < 4:
             raise KeyboardInterrupt
         seen.append(chunk.start)
         return real(chunk)
 
-    real = parts.parse
-    monkeypatch.setattr(parts, "parse", parse)
+    real = parse.parse
+    monkeypatch.setattr(parse, "parse", stopping)
     with ThreadPoolExecutor(1) as pool:
         with pytest.raises(KeyboardInterrupt):
             write_on_disk(file, tmp_path / "many", executor=pool, **given)
@@ -302,7 +302,7 @@ def test_workers_pack_the_files_of_one_process_and_parse_nothing_twice(tmp_path,
     names = sorted(each.name for each in (tmp_path / "one").iterdir())
     assert filecmp.cmpfiles(tmp_path / "one", tmp_path / "many", names, shallow=False) == (names, [], [])
     assert not list(tmp_path.glob(".*"))
-    with pytest.raises(InputError, match=r"^only a table of molecules is parsed by many workers"):
+    with pytest.raises(InputError, match=r"^only a table is parsed by many workers"):
         write_on_disk("synthetic", tmp_path / "other", executor=pool)
 
 

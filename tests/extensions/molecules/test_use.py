@@ -22,7 +22,7 @@ from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from graphcl.datasets.molecules.duplicates import duplicates
+from graphcl.extensions.molecules.source import duplicates
 
 BAD = ["CCO", "C1CC", "CCN"]
 SMALL = {"encoder": {"name": "molecule_gine", "hidden_channels": 8, "num_layers": 2}, "epochs": 1, "batch_size": 4}

@@ -41,8 +41,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from graphcl.extensions.molecules import import_rdkit
 from graphcl.graphs.segment import pointers
-from graphcl.system.optional import import_rdkit
 
 Graphs = tuple[Data, dict[str, Tensor]]
 """Graphs in PyG's collated form: all values, and the start of each graph in each attribute."""
@@ -137,7 +137,7 @@ def concatenate(parts: Sequence[Graphs]) -> Graphs:
         if isinstance(values[0], Tensor):
             data[key] = torch.cat(values, dim=1 if key == "edge_index" else 0)
         else:
-            data[key] = [text for each in values for text in each]
+            data[key] = [text for texts in values for text in texts]
         slices[key] = pointers(torch.cat([cut[key].diff() for _, cut in parts]))
     return data, slices
 
@@ -154,10 +154,10 @@ def _labels(molecule: Any) -> tuple[bytes, bytes]:
     except RuntimeError:  # too many comparisons; some atoms have labels already
         return bytes(len(atoms)), bytes(len(bonds))
     any_of = chem.BondStereo.STEREOANY
-    found = [each.GetProp("_CIPCode") if each.HasProp("_CIPCode") else "" for each in (*atoms, *bonds)]
-    chirality = bytes(CHIRALITY.get(each, 0) for each in found[: len(atoms)])
-    stereo = (STEREO.get(each, 0) for each in found[len(atoms) :])
-    return chirality, bytes(5 if bond.GetStereo() == any_of else each for each, bond in zip(stereo, bonds, strict=True))
+    codes = [part.GetProp("_CIPCode") if part.HasProp("_CIPCode") else "" for part in (*atoms, *bonds)]
+    chirality = bytes(CHIRALITY.get(code, 0) for code in codes[: len(atoms)])
+    stereo = zip(codes[len(atoms) :], bonds, strict=True)
+    return chirality, bytes(5 if bond.GetStereo() == any_of else STEREO.get(code, 0) for code, bond in stereo)
 
 
 def _lookup(enum: Any, names: Sequence[str]) -> np.ndarray:

@@ -1,1 +1,0 @@
-"""Molecules: tables of SMILES, their graphs, fingerprints and splits."""

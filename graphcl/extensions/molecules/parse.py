@@ -1,0 +1,256 @@
+"""Parse the rows of a table of molecules in chunks, report the invalid ones, and keep parsed chunks in files."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphcl.datasets.dataset import is_whole
+from graphcl.datasets.invalid import NoGraphLeftError
+from graphcl.errors import InputError, one_line, warn
+from graphcl.extensions.molecules import import_rdkit
+from graphcl.extensions.molecules.graphs import Graphs, molecule_graphs
+from graphcl.extensions.molecules.table import REACTION, Table, where
+from graphcl.system.arrays import write_torch_file
+from graphcl.system.files import remove_partial
+from graphcl.system.processes import completed
+from graphcl.system.progress import progress
+
+CHUNK = 4096
+"""Number of rows that are parsed at a time."""
+MAX_ATOMS = 2**14
+"""Largest number of atoms of a molecule; RDKit's time to list the bonds grows with their square."""
+HYDROGEN_ISOTOPE = re.compile(r"\[\d+H").search
+"""Function that finds deuterium and tritium in a SMILES, which RDKit's parser does not remove."""
+_METALS = {13, *range(21, 32), *range(39, 51), *range(57, 84), *range(89, 113)}
+"""Atomic numbers of metals but those of groups 1 and 2, the usual ions of a salt."""
+
+
+class InvalidRow(NamedTuple):
+    """A row of a table that was left out: its index, its line in the file (else None), the text of its molecule, its
+    id, and what is wrong.
+    """
+
+    row: int
+    line: int | None
+    smiles: str
+    id: int | str | None = None
+    reason: str = "no valid molecule"
+
+
+class Chunk(NamedTuple):
+    """Consecutive rows of a table, of which `start` is the first."""
+
+    start: int
+    molecules: Sequence[Any]
+    standardise: bool
+
+
+class Parsed(NamedTuple):
+    """The graphs of the valid rows of a chunk, with their numbers and SMILES; `changed` counts `standardise`d ones.
+
+    `invalid` holds the number and the text of each other row, `metals` the number of each row of which `standardise`
+    left out a metal, and the metals.
+    """
+
+    graphs: Graphs
+    rows: list[int]
+    smiles: list[str]
+    invalid: list[tuple[int, str]]
+    changed: int
+    metals: Sequence[tuple[int, str]] = ()
+
+
+def parse(chunk: Chunk) -> Parsed:
+    """Return the parsed rows of a chunk."""
+    chem = import_rdkit("Chem")
+    change = _standardiser(chem) if chunk.standardise else None
+    rows, smiles, changed_rows = list[int](), list[str](), list[int]()
+    invalid, metals = list[tuple[int, str]](), list[tuple[int, str]]()
+
+    def molecules() -> Iterator[tuple[Any, str]]:
+        for row, entry in enumerate(chunk.molecules, chunk.start):
+            molecule, text = _molecule(entry, chem), entry if isinstance(entry, str) else None
+            changed = None if molecule is None or change is None else change(molecule)
+            if changed is not None:
+                changed_rows.append(row)
+                if lost := " ".join(sorted(_metals(molecule) - _metals(changed))):
+                    metals.append((row, lost))
+                molecule, text = changed, chem.MolToSmiles(changed)
+            if molecule is None:
+                invalid.append((row, repr(entry) if text is None else text))
+                continue
+            rows.append(row)
+            smiles.append(chem.MolToSmiles(molecule) if text is None else text)
+            yield molecule, text or "|"
+
+    with import_rdkit("rdBase").BlockLogs():  # RDKit would print each problem on stderr
+        graphs = molecule_graphs(molecules())
+    return Parsed(graphs, rows, smiles, invalid, len(changed_rows), metals)
+
+
+def parse_by(executor: Executor, folder: Path, chunks: list[Chunk]) -> Iterator[Parsed]:
+    """Yield the chunks in order, parsed by many processes.
+
+    Each parsed chunk is a file in `folder`, so that a kill loses few; chunks that have a file are not parsed again.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    remove_partial(folder)
+    missing = [chunk for chunk in chunks if not _file(folder, chunk).exists()]
+    with progress("parsing", sum(len(chunk.molecules) for chunk in missing)) as update:
+        for chunk, _ in completed(functools.partial(_parse_into, folder), missing, executor):
+            update(len(chunk.molecules))
+    for chunk in chunks:
+        (data, slices), *rest = torch.load(_file(folder, chunk), weights_only=True)
+        yield Parsed((Data.from_dict(data), slices), *rest)
+
+
+def _parse_into(folder: Path, chunk: Chunk) -> None:
+    (data, slices), *rest = parse(chunk)
+    write_torch_file(_file(folder, chunk), [(data.to_dict(), slices), *rest])
+
+
+def _file(folder: Path, chunk: Chunk) -> Path:
+    """Return the file of a parsed chunk, named by the rows that it holds."""
+    name = hashlib.sha256(repr(chunk).encode()).hexdigest()[:16]
+    return Path(os.path.abspath(folder)) / f"{chunk.start}-{name}.pt"
+
+
+class Parser:
+    """Iterable over the graphs of a table, in chunks of `CHUNK` rows; `parse_all` may parse them elsewhere, in order.
+
+    Attributes:
+        invalid: the rows that were left out so far.
+        changed: number of molecules that `standardise` changed so far.
+        metals: rows of which `standardise` left out a metal so far, and the metals.
+
+    Raises:
+        InputError: no row holds a valid molecule, or one does not and `invalid` is "stop".
+    """
+
+    def __init__(
+        self, table: Table, settings: Any, parse_all: Callable[[list[Chunk]], Iterable[Parsed]] | None = None
+    ) -> None:
+        self.table, self._settings, self._parse_all = table, settings, parse_all
+        self.invalid: list[InvalidRow] = []
+        self.changed = 0
+        self.metals: list[tuple[int, str]] = []
+
+    def __iter__(self) -> Iterator[Graphs]:
+        table, settings = self.table, self._settings
+        molecules = [None if row in table.refused else molecule for row, molecule in enumerate(table.molecules)]
+        starts = range(0, len(molecules), CHUNK)
+        chunks = (Chunk(start, molecules[start : start + CHUNK], settings.standardise) for start in starts)
+        parsed = map(parse, chunks) if self._parse_all is None else self._parse_all(list(chunks))
+        with progress("molecules", len(molecules)) as update:
+            for chunk in parsed:
+                for row, text in chunk.invalid:
+                    key = table.ids[row]
+                    line = table.lines[row] if table.lines else None
+                    invalid = InvalidRow(row, line, text, key if isinstance(key, str) else int(key))
+                    if row in table.refused:
+                        invalid = invalid._replace(smiles=str(table.molecules[row]), reason=table.refused[row])
+                    self.invalid.append(invalid)
+                self.changed += chunk.changed
+                self.metals += chunk.metals
+                if self.invalid and settings.invalid == "stop":
+                    raise InputError(f'{self._describe()}; correct the rows, or set `invalid` to "skip".')
+                update(len(chunk.rows) + len(chunk.invalid))
+                if chunk.rows:
+                    yield self._with_columns(chunk)
+        if len(self.invalid) == len(molecules):
+            raise NoGraphLeftError(self._describe(), self.invalid)
+        if self.invalid:
+            warn(f"{self._describe()}; skipped.")
+        if self.metals:
+            row, lost = self.metals[0]
+            shown = f"{lost} of {where(table.lines, row)} {one_line(repr(table.molecules[row]), 60)}"
+            warn(
+                f"{table.name}: `standardise` kept the largest fragment of {len(self.metals)} molecules and left out a "
+                f"metal, such as {shown}; leave it out for metal complexes"
+            )
+
+    def _with_columns(self, chunk: Parsed) -> Graphs:
+        """Return the graphs of rows with the attributes `smiles`, `id` and, if the table has them, `y` and `group`."""
+        data, slices = chunk.graphs
+        table, data.smiles, rows = self.table, chunk.smiles, torch.tensor(chunk.rows)
+        data.id = [table.ids[row] for row in chunk.rows] if isinstance(table.ids, list) else table.ids[rows]
+        if table.y is not None:
+            y = table.y[rows]
+            data.y = y.flatten().long() if is_classes(table.y) else y.float()
+        if table.groups is not None:
+            data.group = table.groups[rows]
+        slices |= dict.fromkeys(set(data.keys()) - slices.keys(), torch.arange(len(chunk.rows) + 1))
+        return data, slices
+
+    def _describe(self) -> str:
+        """Return a message on the invalid rows: their number, and the line and text of the first three."""
+        table, messages = self.table, list[str]()
+        for refused, rule in (
+            (False, f"rows hold no valid molecule of at most {MAX_ATOMS} atoms"),
+            (True, "rows have an invalid target"),
+        ):
+            rows = [invalid.row for invalid in self.invalid if (invalid.row in table.refused) == refused]
+            texts = (table.refused[row] if refused else one_line(repr(table.molecules[row]), 60) for row in rows)
+            shown = [f"{where(table.lines, row)} {text}" for row, text in zip(rows[:3], texts, strict=False)]
+            if rows:
+                count = f"{len(rows)} of {len(table.molecules)} {rule}"
+                messages.append(f"{count}: {', '.join(shown)}{', ...' if len(rows) > 3 else ''}")
+        advice = "; A>>B is a reaction: give its reactants or its products as the column of SMILES"
+        reactions = any(REACTION(invalid.smiles) for invalid in self.invalid if invalid.row not in table.refused)
+        return f"{table.name}: {'; '.join(messages)}{advice if reactions else ''}"
+
+
+def _molecule(entry: Any, chem: Any) -> Any:
+    """Return the sanitised molecule of a SMILES, or a sanitised copy of a molecule; None if it is invalid.
+
+    Hydrogens are implicit, isotopes of hydrogen too, except those that RDKit's `RemoveHs` keeps.
+    """
+    molecule = chem.MolFromSmiles(entry) if isinstance(entry, str) else entry
+    if not isinstance(molecule, chem.Mol) or not 1 <= molecule.GetNumAtoms() <= MAX_ATOMS:
+        return None
+    if not isinstance(entry, str) or HYDROGEN_ISOTOPE(entry):
+        molecule = chem.Mol(molecule)
+        if chem.SanitizeMol(molecule, catchErrors=True):
+            return None
+        rules = chem.RemoveHsParameters()
+        rules.removeIsotopes = True
+        molecule = chem.RemoveHs(molecule, rules)
+        chem.AssignStereochemistry(molecule, cleanIt=True, force=True)
+    return molecule
+
+
+def _standardiser(chem: Any) -> Callable[[Any], Any]:
+    """Return a function from a molecule to its largest fragment, neutralised; None if that is itself, or invalid."""
+    tools = import_rdkit("Chem.MolStandardize.rdMolStandardize")
+    largest, uncharger = tools.LargestFragmentChooser(), tools.Uncharger()
+
+    def charges(molecule: Any) -> list[int]:
+        return [atom.GetFormalCharge() for atom in molecule.GetAtoms()]
+
+    def change(molecule: Any) -> Any:
+        fragment = largest.choose(molecule)
+        chem.Kekulize(fragment, clearAromaticFlags=True)  # a neutralised atom may be aromatic no longer
+        changed = uncharger.uncharge(fragment)
+        return None if charges(changed) == charges(molecule) else chem.MolFromSmiles(chem.MolToSmiles(changed))
+
+    return change
+
+
+def _metals(molecule: Any) -> set[str]:
+    return {atom.GetSymbol() for atom in molecule.GetAtoms() if atom.GetAtomicNum() in _METALS}
+
+
+def is_classes(y: Tensor) -> bool:
+    """Return True if `y [n, tasks]` is one whole number per row."""
+    return y.size(1) == 1 and bool(is_whole(y).all())
