@@ -66,8 +66,8 @@ class Layout:
             ptr = pointers(torch.bincount(batch.batch, minlength=batch.num_graphs))
         graphs, nodes = batch.num_graphs, batch.batch.numel()
         if not _ascends(ptr, graphs, nodes):
-            found = f"{shown(ptr.tolist())} for {graphs} graphs"
-            raise InputError(f"`ptr` of the batch must ascend from 0 to its {nodes} nodes, got {found}.")
+            got = f"{shown(ptr.tolist())} for {graphs} graphs"
+            raise InputError(f"`ptr` of the batch must ascend from 0 to its {nodes} nodes, got {got}.")
         slices = bookkeeping(batch)[0] or {}
         host_ptr, edge_ptr = slices.get("x") if ptr.is_cuda else ptr, slices.get("edge_index")
         if host_ptr is not None and not _ascends(host_ptr, graphs, nodes):
@@ -144,10 +144,10 @@ def bookkeeping(
     batch: Batch, slices: Mapping[str, Any] | None = None, incs: Mapping[str, Any] | None = None
 ) -> tuple[dict[str, Any] | None, dict[str, Any]]:
     """Return PyG's private `_slice_dict` (None if missing) and `_inc_dict` of `batch`; set both first if given."""
-    known = vars(batch._store)
+    store = vars(batch._store)
     if slices is not None:
-        known.update(_slice_dict=dict(slices), _inc_dict=dict(incs or {}))
-    return known.get("_slice_dict"), known.get("_inc_dict", {})
+        store.update(_slice_dict=dict(slices), _inc_dict=dict(incs or {}))
+    return store.get("_slice_dict"), store.get("_inc_dict", {})
 
 
 def as_batch(data: Data | Batch) -> Batch:
@@ -258,17 +258,17 @@ def split(batch: Batch, sizes: Sequence[int]) -> list[Batch]:
     ptrs = to_device(own_ptrs[id(ptr)], batch.ptr.device).split_with_sizes(ends)
     part_slices = {key: own_ptrs[id(part)].split_with_sizes(ends) for key, part in slices.items()}
     part_incs = {
-        key: [None] * len(sizes) if each is None else _cut(each, counts, first_nodes if counts_nodes(key) else None)
-        for key, each in incs.items()
+        key: [None] * len(sizes) if inc is None else _cut(inc, counts, first_nodes if counts_nodes(key) else None)
+        for key, inc in incs.items()
     }
     keep_num_nodes = "num_nodes" in batch._store
     parts = []
     for number in range(len(sizes)):
         fields = {key: column[number] for key, column in columns.items()}
-        own_slices = {key: each[number] for key, each in part_slices.items()}
-        own_incs = {key: each[number] for key, each in part_incs.items()}
-        own = ptrs[number], graphs[number], keep_num_nodes
-        parts.append(assemble(graph_class(batch), fields, own_slices, own_incs, *own))
+        slices_of = {key: column[number] for key, column in part_slices.items()}
+        incs_of = {key: column[number] for key, column in part_incs.items()}
+        layout = ptrs[number], graphs[number], keep_num_nodes
+        parts.append(assemble(graph_class(batch), fields, slices_of, incs_of, *layout))
     return parts
 
 
@@ -286,11 +286,11 @@ def twice(batch: Batch) -> Batch:
 
     fields = {key: joined(key, batch[key]) for key in slices}
     ends = {id(part): torch.cat([part, part[1:] + part[-1]]) for part in slices.values()}
-    shifts = {key: each if each is None else torch.cat([each, each + counts.get(key, 0)]) for key, each in incs.items()}
+    shifts = {key: inc if inc is None else torch.cat([inc, inc + counts.get(key, 0)]) for key, inc in incs.items()}
     ptr = torch.cat([batch.ptr, batch.ptr[1:] + batch.num_nodes])
     parts = {key: ends[id(part)] for key, part in slices.items()}
-    own = ptr, joined("batch", batch.batch), "num_nodes" in batch._store
-    return assemble(graph_class(batch), fields, parts, shifts, *own)
+    layout = ptr, joined("batch", batch.batch), "num_nodes" in batch._store
+    return assemble(graph_class(batch), fields, parts, shifts, *layout)
 
 
 def _cut(value: Tensor, counts: Tensor, offsets: Tensor | None = None, dim: int = 0) -> Sequence[Tensor]:

@@ -52,8 +52,8 @@ def standardise(values: Tensor, scale: Tensor) -> Tensor:
 def warn_of_scales(scale: Scale, name: str) -> None:
     """Warn if the deviations of two columns differ by a factor above 10; a column of labels counts as one of 0.5."""
     columns = enumerate(zip(*scale, strict=True))  # of deviation 1: labels have mean 0, constant columns another
-    found = sorted((0.5 if each == 1 else each, column) for column, (mean, each) in columns if each != 1 or mean == 0)
-    (low, least), (high, most) = (found[0], found[-1]) if found else ((0, 0), (0, 0))
+    scales = sorted((0.5 if std == 1 else std, column) for column, (mean, std) in columns if std != 1 or mean == 0)
+    (low, least), (high, most) = (scales[0], scales[-1]) if scales else ((0, 0), (0, 0))
     if high > _RATIO * low:
         warn(
             f"{name}: column {most} has deviation {high:.3g}, column {least} {low:.3g}; an encoder learns little from "
@@ -86,9 +86,9 @@ def read_vectors(source: Any, check: bool = True) -> np.ndarray:
         name = repr(str(source)) if what else type(source).__name__
         raise InputError(f"cannot read `vectors` {name}: {why}.") from None
     if not isinstance(rows, np.ndarray) or rows.ndim != 2 or rows.dtype.kind not in "fiub" or not rows.size:
-        found = f"{list(rows.shape)} of {rows.dtype}" if isinstance(rows, np.ndarray) else "several arrays"
+        got = f"{list(rows.shape)} of {rows.dtype}" if isinstance(rows, np.ndarray) else "several arrays"
         wanted = "`vectors` must be numbers [n, d], one row per graph"
-        raise InputError(f"{wanted}; {source} holds {found}." if what else f"{wanted}, got {found}.")
+        raise InputError(f"{wanted}; {source} holds {got}." if what else f"{wanted}, got {got}.")
     rows = rows.astype(np.float64)
     if np.isinf(rows).any():
         raise InputError(f"`vectors`{what} has infinity or numbers above 1e308; replace them, by NaN if missing.")

@@ -66,10 +66,10 @@ class Layout:
     def _places(self) -> dict[str, list[tuple[int, int]]]:
         """Kind -> first column and number of columns of each block of this kind."""
         starts = itertools.accumulate((width for _, width in self.blocks), initial=0)
-        found: dict[str, list[tuple[int, int]]] = {kind: [] for kind in _SIZES}
+        places: dict[str, list[tuple[int, int]]] = {kind: [] for kind in _SIZES}
         for (kind, width), start in zip(self.blocks, starts, strict=False):
-            found[kind].append((start, width))
-        return {kind: places for kind, places in found.items() if places}
+            places[kind].append((start, width))
+        return {kind: blocks for kind, blocks in places.items() if blocks}
 
     def pack(self, x: Tensor) -> Tensor:
         """Return the bytes `[N, row_bytes]` of the rows `x [N, F]`, which must fit this layout."""
@@ -77,7 +77,7 @@ class Layout:
         for kind, places in self._places.items():
             if kind.startswith("code"):
                 blocks = [x[:, start : start + width] for start, width in places]
-                codes = [torch.where(each.any(1), each.argmax(1), each.size(1)) for each in blocks]
+                codes = [torch.where(block.any(1), block.argmax(1), block.size(1)) for block in blocks]
                 values = torch.stack(codes, 1).to(torch.uint8 if kind == "code8" else torch.uint16)
             else:
                 columns = [x[:, start : start + width] for start, width in places]
@@ -100,8 +100,8 @@ class Layout:
             count = sum(width for _, width in places)
             part = _viewed(raw[:, done : done + count * _SIZES[kind]], getattr(torch, kind))
             done += count * _SIZES[kind]
-            for (start, width), each in zip(places, part.split([width for _, width in places], 1), strict=True):
-                out[:, start : start + width] = each
+            for (start, width), block in zip(places, part.split([width for _, width in places], 1), strict=True):
+                out[:, start : start + width] = block
         return out
 
     def _bounds(self, kind: str, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -179,9 +179,9 @@ class Compact(Tensor):
     def __new__(cls, raw: Tensor, layout: Layout) -> Compact:
         """Wrap bytes, which are not copied."""
         shape = raw.size(0), layout.width
-        found: Compact = Tensor._make_wrapper_subclass(cls, shape, dtype=layout.dtype, device=raw.device)
-        found.raw, found.form = raw, layout
-        return found
+        compact: Compact = Tensor._make_wrapper_subclass(cls, shape, dtype=layout.dtype, device=raw.device)
+        compact.raw, compact.form = raw, layout
+        return compact
 
     def __init__(self, raw: Tensor, layout: Layout) -> None:
         pass
@@ -244,9 +244,11 @@ class Compact(Tensor):
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         """Run an operation on the rows that it selects, else on all floats."""
         aten, kwargs, arguments = torch.ops.aten, kwargs or {}, func._schema.arguments
-        given = {**dict(zip((each.name for each in arguments), args, strict=False)), **kwargs}
-        changed = [given.get(each.name) for each in arguments if each.alias_info and each.alias_info.is_write]
-        if any(isinstance(each, Compact) for each in torch.utils._pytree.tree_leaves(changed)):
+        values = {**dict(zip((argument.name for argument in arguments), args, strict=False)), **kwargs}
+        changed = [
+            values.get(argument.name) for argument in arguments if argument.alias_info and argument.alias_info.is_write
+        ]
+        if any(isinstance(value, Compact) for value in torch.utils._pytree.tree_leaves(changed)):
             raise TypeError("compact columns cannot be changed in place; change a clone.")
         first = args[0] if args and isinstance(args[0], Compact) else None
         if first is not None:
@@ -257,5 +259,5 @@ class Compact(Tensor):
             along_rows = func in (aten.slice.Tensor, aten.index_select.default) and (args[1:2] or (0,))[0] == 0
             if along_rows or (func is aten.index.Tensor and len(args[1]) == 1 and args[1][0].dim() == 1):
                 return first.form.expand(func(first.raw, *args[1:], **kwargs))
-        dense = torch.utils._pytree.tree_map_only(Compact, lambda each: each.form.expand(each.raw), (args, kwargs))
+        dense = torch.utils._pytree.tree_map_only(Compact, lambda value: value.form.expand(value.raw), (args, kwargs))
         return func(*dense[0], **dense[1])

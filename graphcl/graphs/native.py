@@ -37,10 +37,11 @@ def _check(*sizes: tuple[Tensor | None, int]) -> None:
             raise IndexError(f"an array must have {size} elements, got {tensor.numel()}")
 
 
-def _run(loop: str, *given: Tensor | float | None) -> Any:
+def _run(loop: str, *arguments: Tensor | float | None) -> Any:
     """Call a loop with the addresses of tensors, numbers, and the null pointer for None."""
-    addresses = (each.data_ptr() if isinstance(each, Tensor) else 0 if each is None else each for each in given)
-    return getattr(_native, loop)(*addresses)
+    return getattr(_native, loop)(
+        *(0 if a is None else a.data_ptr() if isinstance(a, Tensor) else a for a in arguments)
+    )
 
 
 def cut(values: Tensor, start: Tensor, graphs: Tensor, total: int) -> Tensor:
@@ -134,8 +135,8 @@ def pairs(edge_index: Tensor, among: Tensor | None, num_nodes: int) -> tuple[Ten
     size = edge_index.size(1) if among is None else among.numel()
     entry, first, low, high = (edge_index.new_empty(size + extra) for extra in (0, 1, 0, 0))
     work = edge_index.new_empty(3 * size + num_nodes + 1)
-    found, kept = _run("pairs", *edge_index, edge_index.size(1), among, size, num_nodes, work, entry, first, low, high)
-    return entry[:kept], first[: found + 1], low[:found], high[:found]
+    count, kept = _run("pairs", *edge_index, edge_index.size(1), among, size, num_nodes, work, entry, first, low, high)
+    return entry[:kept], first[: count + 1], low[:count], high[:count]
 
 
 def grow(ptr: Tensor, size: Tensor, row: Tensor, target: Tensor, travel: Tensor, order: Tensor, gap: float) -> Tensor:
@@ -151,8 +152,8 @@ def grow(ptr: Tensor, size: Tensor, row: Tensor, target: Tensor, travel: Tensor,
     return keep
 
 
-def mask(given: Tensor | None, size: int) -> Tensor | None:
-    """Return the mask `given` of `size` entries as a contiguous boolean tensor, which the loops require."""
-    if given is not None and given.shape != (size,):
-        raise IndexError(f"a mask must have {size} entries, got {list(given.shape)}")
-    return None if given is None else given.to(torch.bool).contiguous()
+def mask(values: Tensor | None, size: int) -> Tensor | None:
+    """Return the mask `values` of `size` entries as a contiguous boolean tensor, which the loops require."""
+    if values is not None and values.shape != (size,):
+        raise IndexError(f"a mask must have {size} entries, got {list(values.shape)}")
+    return None if values is None else values.to(torch.bool).contiguous()

@@ -141,7 +141,7 @@ def repeat(values: Tensor, counts: Tensor, device: torch.device | None = None, s
     Nothing waits for the device if `counts` are on the CPU, or if `size`, their sum, is given.
     """
     size = int(counts.sum()) if size is None else size
-    values, counts = (to_device(each, device or values.device) for each in (values, counts))
+    values, counts = (to_device(tensor, device or values.device) for tensor in (values, counts))
     return values.repeat_interleave(counts, output_size=size)
 
 
@@ -203,7 +203,7 @@ def random_sample(
     table = to_device(torch.stack([sizes, k, before - pointers(k)[:-1], start - before]), device)
     order = shuffled(segment_ids(table[0], int(sizes.sum())), drawn.numel(), generator)
     segment = segment_ids(table[1], int(k.sum()))
-    to_order, to_element = (pick(each, segment) for each in table[2:])
+    to_order, to_element = (pick(shift, segment) for shift in table[2:])
     return pick(order, torch.arange(segment.numel(), device=device) + to_order) + to_element
 
 

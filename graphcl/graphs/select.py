@@ -21,12 +21,12 @@ _NODE_LEVEL = ("x", "pos")
 def levels(batch: Batch, layout: Layout) -> dict[str, str]:
     """Return the level of each attribute (`node`, `edge` or `other`), inferred from its size and name."""
     slices = bookkeeping(batch)[0] or {}
-    found = {}
+    level = {}
     rebuilt = _rebuilt(batch)
     for key, value in batch._store.items():
         if key in rebuilt:
             continue
-        found[key] = "other"
+        level[key] = "other"
         if not isinstance(value, Tensor) or value.dim() == 0:
             continue
         dim = batch.__cat_dim__(key, value)
@@ -43,8 +43,8 @@ def levels(batch: Batch, layout: Layout) -> dict[str, str]:
         if node and edge:
             node, edge = not named_edge, named_edge
         if node or edge:
-            found[key] = "node" if node else "edge"
-    return found
+            level[key] = "node" if node else "edge"
+    return level
 
 
 def select(
@@ -56,8 +56,8 @@ def select(
     """
     fields = {key: value for key, value in batch._store.items() if key not in _REBUILT} | dict(changed)
     edge_index = fields["edge_index"]
-    known, incs = bookkeeping(batch)
-    slices = {key: part for key, part in (known or {}).items() if key not in _REBUILT}
+    all_slices, incs = bookkeeping(batch)
+    slices = {key: part for key, part in (all_slices or {}).items() if key not in _REBUILT}
     incs = dict(incs)
     level = levels(batch, layout)
     if keep_node is not None:
@@ -85,7 +85,7 @@ def select(
     # Without a node-level attribute, PyG cannot infer the number of nodes, so store `num_nodes`.
     inferable = any(where == "node" and (key in _NODE_LEVEL or "node" in key) for key, where in level.items())
     keep_num_nodes = "num_nodes" in batch._store or not inferable
-    parts = slices if known is not None else None
+    parts = slices if all_slices is not None else None
     return assemble(graph_class(batch), fields, parts, incs, part.ptr, part.batch, keep_num_nodes)
 
 

@@ -85,19 +85,19 @@ def refine(first: Tensor, edge_index: Tensor, depth: int, edges: Tensor | None =
         both: whether a node also sees the targets of its outgoing edges, and tells them from the sources. This changes
             nothing for graphs that hold each edge in both directions.
     """
-    found = [first]
+    colours = [first]
     source, target = edge_index
     labels = None if edges is None else mix(edges + EDGE)
     ends = [(source, target, 0), (target, source, OUTGOING)] if both else [(source, target, 0)]
     for _ in range(depth):
-        own = found[-1]
-        total = own * OWN
+        before = colours[-1]
+        total = before * OWN
         for of, to, salt in ends:
             # without labels, mix the nodes' colours once, not those of every edge
-            seen = mix(own + salt)[of] if labels is None else mix(own[of] + labels + salt)
+            seen = mix(before + salt)[of] if labels is None else mix(before[of] + labels + salt)
             total.index_add_(0, to, seen)
-        found.append(mix(total))
-    return torch.stack(found)
+        colours.append(mix(total))
+    return torch.stack(colours)
 
 
 def numbered(labels: np.ndarray, edge_index: np.ndarray, depth: int) -> Iterator[np.ndarray]:

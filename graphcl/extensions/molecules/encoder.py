@@ -70,15 +70,15 @@ class Categories(nn.Module):
         rows = self.start + torch.where(values == MASK, self.sizes, values)
         if tracing():  # values cannot be checked here, and not every export format supports embedding_bag
             return self.tables[rows].sum(dim=1)
-        known = (values >= MASK) & (values < self.sizes)
+        valid = (values >= MASK) & (values < self.sizes)
         # On CUDA the check would synchronise. There, unknown categories get an invalid row, so CUDA raises an error.
-        if not values.is_cuda and not bool(known.all()):
-            row, column = (~known).nonzero()[0].tolist()
+        if not values.is_cuda and not bool(valid.all()):
+            row, column = (~valid).nonzero()[0].tolist()
             raise InputError(
                 f"column {column} of `{self.name}` must be in 0 .. {int(self.sizes[column]) - 1} ({MASK}: masked), got "
                 f"{int(values[row, column])} in row {row}."
             )
-        rows = torch.where(known, rows, self.tables.size(0))
+        rows = torch.where(valid, rows, self.tables.size(0))
         if not rows.numel():  # return early, as embedding_bag raises an error for empty input
             return self.tables.new_zeros(0, self.tables.size(1))
         return embedding_bag(rows, self.tables, mode="sum")

@@ -48,8 +48,8 @@ class Ogb(Source):
     def read(self, source: Any, request: Request) -> object:
         """Return the graphs of the set, whose `x` holds category indices, from the cache or from OGB's archive."""
         if source not in NAMES:
-            known = f"{suggestion(source, NAMES)}known: {listing(NAMES, 20)}"
-            raise InputError(f"{source!r} is not one of OGB's sets of many graphs with classes or numbers; {known}.")
+            advice = f"{suggestion(source, NAMES)}known: {listing(NAMES, 20)}"
+            raise InputError(f"{source!r} is not one of OGB's sets of many graphs with classes or numbers; {advice}.")
 
         def parse(root: Path, prepare: bool) -> tuple[Collated, Benchmark]:
             return _read(source, root, prepare)

@@ -85,7 +85,7 @@ def _morgan(smiles: tuple[str, ...], kind: str) -> Tensor:
     chem = import_rdkit("Chem")
     generator = import_rdkit("Chem.rdFingerprintGenerator").GetMorganGenerator(radius=2, fpSize=2048)
     with import_rdkit("rdBase").BlockLogs():
-        rows = [getattr(generator, kind)(chem.MolFromSmiles(each)) for each in smiles]
+        rows = [getattr(generator, kind)(chem.MolFromSmiles(text)) for text in smiles]
     return torch.from_numpy(np.stack(rows)).float()
 
 
@@ -101,8 +101,8 @@ def descriptors(smiles: tuple[str, ...]) -> Tensor:
     Args:
         smiles: n valid SMILES.
     """
-    chem, known = import_rdkit("Chem"), import_rdkit("Chem.Descriptors")
+    chem, calculator = import_rdkit("Chem"), import_rdkit("Chem.Descriptors")
     with import_rdkit("rdBase").BlockLogs():
-        rows = [list(known.CalcMolDescriptors(chem.MolFromSmiles(each)).values()) for each in smiles]
+        rows = [list(calculator.CalcMolDescriptors(chem.MolFromSmiles(text)).values()) for text in smiles]
     values = np.nan_to_num(np.array(rows, dtype=np.float64), posinf=0, neginf=0)
     return torch.from_numpy(np.sign(values) * np.log1p(np.abs(values))).float()
