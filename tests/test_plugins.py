@@ -230,3 +230,76 @@ def test_a_package_adds_a_setting_of_runs(tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"--flavour N +taste", done.stdout)
+
+
+SETTINGS = """
+from pathlib import Path
+from typing import Annotated
+from graphcl.arguments import KEPT, Settings
+
+class Rings(Settings):
+    length: Annotated[int, KEPT] = 3
+    '''length of the rings'''
+
+FILE = Path(__file__).with_name("encoder.pt")
+"""
+SOURCE = """
+import networkx
+from graphcl.extend import Source, sources
+
+@sources.register("rings", takes="a .rings file")
+class RingFile(Source):
+    suffixes, settings, names = (".rings",), frozenset({"length"}), ("rings-3",)
+
+    def read(self, source, request):
+        return [networkx.cycle_graph(request.settings.length)] * 8
+
+    def usual(self, source):
+        return {"encoder": "gine"}
+"""
+
+
+def test_a_package_adds_settings_of_its_sources_and_an_encoder_file(tmp_path):
+    """Run in a separate process, as the settings are collected when they are first imported."""
+    (tmp_path / "ring_settings.py").write_text(SETTINGS)
+    points = {
+        "graphcl.loading_settings": {"rings": "ring_settings:Rings"},
+        "graphcl.pretrained": {"ring": "ring_settings:FILE"},
+    }
+    install(tmp_path, "ring-source", SOURCE, {**points, "graphcl.sources": {"rings": "ring_source"}})
+    (tmp_path / "a.rings").touch()
+    script = """
+from graphcl import GraphCL, dataset_names, load_dataset, load_encoder, make_config
+from graphcl.cli.help import topic
+from graphcl.__main__ import main
+assert load_dataset("./a.rings", length=5)[0].num_nodes == 5
+assert "rings-3" in dataset_names()
+assert make_config({"dataset": "./a.rings"}).encoder["name"] == "gine"
+fitted = GraphCL(length=4, epochs=1, batch_size=4, features="degree").fit("./a.rings")
+fitted.save("encoder.pt")
+assert load_encoder("ring")[1].settings["length"] == GraphCL.load("ring").length == 4
+assert main(["embed", "ring", "--dataset", "./a.rings", "--out", "h.npz"]) == 0
+main(["embed", "--help"])
+"""
+    path = os.pathsep.join([str(tmp_path), str(EXAMPLE.parents[1])])
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "length of the rings" in done.stdout
+
+
+def test_the_core_works_without_the_extensions():
+    script = """
+import sys, warnings
+for name in ("molecules", "nodes", "sparse", "diagnosis"):
+    sys.modules[f"graphcl.extensions.{name}"] = None
+warnings.simplefilter("ignore")
+from graphcl import GraphCL, load_dataset, make_config
+from graphcl.config import Config
+dataset = load_dataset("synthetic")[:12]
+assert GraphCL(epochs=1, batch_size=6).fit(dataset).transform(dataset).shape == (12, 96)
+assert make_config({"dataset": "table.csv"}).encoder["name"] == "gin"
+assert not {"smiles", "standardise"} & Config.model_fields.keys()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -26,7 +26,7 @@ from graphcl.arguments import (
 )
 from graphcl.datasets.settings import Features, Names, SplitTable, split_names
 from graphcl.errors import InputError
-from graphcl.registry import entry_points, import_files
+from graphcl.registry import import_files, load_points
 from graphcl.training.settings import IN_TIME, CheckpointRule, TrainingSettings
 
 
@@ -328,9 +328,7 @@ if TYPE_CHECKING:
         """Settings of runs that installed packages and extensions add."""
 
 else:  # an entry point of the group `graphcl.run_settings` is a subclass of `Settings`
-    Added = create_model(
-        "Added", __base__=(*(point.load() for point in entry_points("graphcl.run_settings")), Settings)
-    )
+    Added = create_model("Added", __base__=(*load_points("graphcl.run_settings").values(), Settings))
 
 
 class Config(Runtime, Scoring, TrainingSettings, Added, Contrast, Source):

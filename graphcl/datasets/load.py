@@ -16,7 +16,7 @@ from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.invalid import describe_invalid
 from graphcl.datasets.names import listing
 from graphcl.datasets.preparation import prepare
-from graphcl.datasets.settings import Attributes, Loading, SplitTable, loading
+from graphcl.datasets.settings import Added, Attributes, Loading, SplitTable, loading
 from graphcl.datasets.sources import Graphs, Request, Source, as_path
 from graphcl.errors import InputError, InputTypeError, one_line, reason, warn
 from graphcl.registry import datasets, sources
@@ -139,10 +139,12 @@ def kind_of(source: object, request: Request) -> Source:
 
 def _read(source: object, request: Request) -> GraphDataset:
     """Return the data set that the kinds of source read, each in turn what the one before returned."""
+    used = set[str]()
     while True:
         source = as_path(source)
         kind = kind_of(source, request)
-        _check_settings(kind, request)
+        _check_settings(kind, request, used)
+        used |= kind.settings & Added.model_fields.keys()
         source = kind.read(source, request)
         if isinstance(source, Graphs):
             return _prepared(source, request.settings)
@@ -150,15 +152,19 @@ def _read(source: object, request: Request) -> GraphDataset:
             return source
 
 
-def _check_settings(kind: Source, request: Request) -> None:
-    """Raise InputError if a setting is given that does not apply to this kind of source; of some, only warn."""
+def _check_settings(kind: Source, request: Request, used: set[str]) -> None:
+    """Raise InputError if a setting is given that does not apply to this kind of source; of some, only warn.
+
+    Settings that another kind has `used`, to read what this kind reads in turn, may be given.
+    """
     settings = request.settings
     if request.mirror is not None and "mirror" not in kind.settings:
         warn(f"`mirror` {request.mirror} has no effect on this source, which is never downloaded")
     if settings.tu_features != "labels" and "tu_features" not in kind.settings:
         warn(f"`tu_features` {settings.tu_features} has no effect on this source, which is no TU set")
-    for key in SplitTable.model_fields:
-        if key not in kind.settings and key != "invalid" and (value := getattr(settings, key)):
+    for key, field in SplitTable.model_fields.items():
+        value = getattr(settings, key)
+        if value != field.default and key not in kind.settings | used and key != "invalid":
             takers = (sources.facts(name)["takes"] for name, other in _kinds() if key in other.settings)
             of = "networkx graphs" if key in Attributes.model_fields else next(takers, "other sources")
             raise InputError(f"`{key}` {value!r} is for {of}.")

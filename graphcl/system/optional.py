@@ -43,5 +43,3 @@ def import_ogb(module: str = "graphproppred") -> ModuleType:
         del modules["outdated"]
         modules |= before
     return optional(f"ogb.{module}", need, "ogb")
-
-

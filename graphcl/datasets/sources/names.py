@@ -82,8 +82,6 @@ class Packed(Source):
         return dataset
 
 
-
-
 @sources.register("synthetic")
 class Synthetic(Source):
     """The generated set, which needs no file and no network."""
