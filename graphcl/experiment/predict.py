@@ -24,6 +24,7 @@ from graphcl.experiment.runtime import pick_device
 from graphcl.loaders.loader import make_loader
 from graphcl.models.contrastive import model_of
 from graphcl.models.saved import read_encoder, read_saved
+from graphcl.registry import encoders
 from graphcl.system.arrays import read_arrays
 from graphcl.system.files import read_json
 from graphcl.training.loop import embed
@@ -103,8 +104,9 @@ def predictions(
     if not file.exists():
         raise InputError(f"{folder} has no {file.name}, so it is incomplete or of an earlier version; run it again.")
     arrays = read_arrays(file)
-    if "ptr" in arrays:
-        raise InputError(f"{folder} holds sparse rows, for which no head is fitted; use graphcl embed.")
+    form = encoders.fact(description.encoder.name, "form")
+    if form != "dense":
+        raise InputError(f"{folder} holds {form} rows, for which no head is fitted; use graphcl embed.")
     if name != "finetune" and ("part" if score.metric != "accuracy" else "classes") not in arrays:
         raise InputError(f"{file} was written by an earlier version, without parts and classes; run it again.")
     with _damaged(folder):

@@ -240,7 +240,7 @@ def trained_by(encoder: str, task: Task, seed: int, device: torch.device) -> Ten
 
 
 def prepared(task: Task, model: ContrastiveModel) -> Task:
-    """Return the task with standardised columns if a setting asks for it; count the patterns of a sparse encoder."""
+    """Return the task with standardised columns if a setting asks for it, and fit a model that needs that."""
     task = task.standardised(model)
     if not model.fitted:
         device = next(model.parameters()).device

@@ -324,7 +324,7 @@ def _curves(metrics: Sequence[Mapping[str, Any]]) -> Section:
 
 
 def _maps(run: Run) -> Section:
-    if "h" not in run.embeddings or not run.embeddings["h"].size or "ptr" in run.embeddings:
+    if "h" not in run.embeddings or not run.embeddings["h"].size or run.embeddings["h"].ndim < 3:
         return None
     h, y = run.embeddings["h"], run.embeddings.get("y")
     graphs = plot_indices(h.shape[1])

@@ -22,7 +22,7 @@ from graphcl.system.arrays import id_arrays, read_arrays
 from graphcl.system.files import MAX_METRICS, read_text, write_text, write_whole
 
 EMBEDDINGS = "embeddings.npz"
-"""File of `h [seeds, n, H]`, `seeds`, `y`, ids and `label_arrays`; of sparse rows also `column` and `ptr`."""
+"""File of `h [seeds, n, H]`, `seeds`, `y`, ids and `label_arrays`; of other `Embeddings` their `arrays`."""
 OUTPUTS = "outputs.npz"
 """File of fine-tuned output layers: `weight [seeds, outputs, H]`, `bias [seeds, outputs]`, `seeds` and others."""
 PREDICTIONS = "predictions.csv"
