@@ -10,7 +10,7 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.svm import SVC, LinearSVC
 from torch_geometric.data import Batch, Data, InMemoryDataset
 
-from graphcl import ContrastiveModel, GraphCL, InputError, load_dataset, load_encoder, make_config, run
+from graphcl import ContrastiveModel, GraphCL, InputError, load_dataset, load_encoder, make_config, predict, run
 from graphcl.commands.embed import main as embed_main
 from graphcl.commands.transfer import main as transfer_main
 from graphcl.datasets.synthetic import synthetic_pairs
@@ -217,6 +217,8 @@ def test_fine_tuning_is_refused_before_the_folder_is_made(finished, file, tmp_pa
     assert not (tmp_path / "t").exists()
     probe = [*arguments, "probe", "--seeds", "0", "--eval", "knn", "--out", str(tmp_path / "p")]
     assert transfer_main(probe) == 0
+    with pytest.raises(InputError, match="holds sparse rows, for which no head is fitted; use graphcl embed"):
+        predict(tmp_path / "p", file)
 
 
 def test_training_goes_on_from_the_weights_of_a_run(finished, file, tmp_path):
