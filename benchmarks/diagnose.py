@@ -18,8 +18,7 @@ from torch_geometric.data import Data
 
 from graphcl import load_dataset, make_config
 from graphcl.evaluate import FoldScores
-from graphcl.evaluate.scores import Interval
-from graphcl.extensions.diagnosis.answers import AS_IS, Scored, mean, untrained_best
+from graphcl.extensions.diagnosis.answers import AS_IS, Interval, Scored, mean, untrained_best
 from graphcl.extensions.diagnosis.answers import verdict as verdict_of
 from graphcl.extensions.diagnosis.run import diagnose
 

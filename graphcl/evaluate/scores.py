@@ -125,23 +125,6 @@ class Gain:
 
 
 @dataclass(frozen=True)
-class Interval:
-    """A mean difference and its confidence interval, in percentage points or the unit of the error."""
-
-    mean: float
-    low: float
-    high: float
-
-    @property
-    def sign(self) -> int:
-        """1 if the interval is above zero, -1 if it is below, 0 if it holds zero."""
-        return int(self.low > 0) - int(self.high < 0)
-
-    def __str__(self) -> str:
-        return f"{self.mean:+.1f} [{self.low:.1f}, {self.high:.1f}]"
-
-
-@dataclass(frozen=True)
 class PairedTest:
     """Result of a paired test.
 
@@ -260,42 +243,12 @@ def paired_test(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> Pa
     """
     from scipy.special import stdtr
 
-    mean, error, freedom = _difference(after, before)
+    mean, error, freedom = paired_difference(after, before)
     if freedom == 0:
         return PairedTest(mean, 1.0)
     if error == 0:
         return PairedTest(mean, float(mean == 0))
     return PairedTest(mean, float(2 * stdtr(freedom, -abs(mean / error))))
-
-
-def paired_interval(after: Sequence[FoldScores], before: Sequence[FoldScores], level: float = 0.95) -> Interval:
-    """Return the mean gain of `after` over `before` and its confidence interval: where `paired_test` has p > 1 - level.
-
-    For one fold in total, the interval is infinite.
-
-    Example:
-        >>> one = [FoldScores(0, (80.0, 82.0, 81.0), (1.0,) * 3, (80.0,) * 3, 3, 2)]
-        >>> two = [FoldScores(0, (81.0, 84.0, 84.0), (1.0,) * 3, (80.0,) * 3, 3, 2)]
-        >>> print(paired_interval(two, one))
-        +2.0 [-1.9, 5.9]
-    """
-    from scipy.special import stdtrit
-
-    mean, error, freedom = _difference(after, before)
-    half = float(stdtrit(freedom, (1 + level) / 2) * error) if freedom else float("inf")
-    return Interval(mean, mean - half, mean + half)
-
-
-def bootstrap_interval(values: np.ndarray, unit: np.ndarray, level: float = 0.95, draws: int = 10_000) -> Interval:
-    """Return the mean of `values [q]` and its percentile bootstrap interval; values of a `unit [q]` stay together.
-
-    Example:
-        >>> print(bootstrap_interval(np.array([1.0, 2.0, 3.0, 4.0]), np.arange(4)))
-        +2.5 [1.5, 3.5]
-    """
-    means = bootstrap_means(values[:, None], unit, draws)[:, 0]
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(values.mean()), float(low), float(high))
 
 
 def bootstrap_means(values: np.ndarray, unit: np.ndarray, draws: int, seed: int = 0) -> np.ndarray:
@@ -331,11 +284,11 @@ def least_gain(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> flo
     """
     from scipy.special import stdtrit
 
-    _, error, freedom = _difference(after, before)
+    _, error, freedom = paired_difference(after, before)
     return float((stdtrit(freedom, 0.975) + stdtrit(freedom, 0.8)) * error) if freedom else float("inf")
 
 
-def _difference(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> tuple[float, float, int]:
+def paired_difference(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> tuple[float, float, int]:
     """Return the mean difference, its corrected standard error and the degrees of freedom, see `paired_test`."""
     d = np.concatenate(gains_by_fold(after, before))
     folds = min(score.folds for score in after)

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from graphcl.evaluate import FoldScores
-from graphcl.evaluate.scores import Interval, bootstrap_interval, paired_interval
+from graphcl.evaluate.scores import bootstrap_means, paired_difference
 from graphcl.references.rows import is_trained
 from graphcl.registry import references
 
@@ -160,17 +160,41 @@ def reads_attribute(name: str) -> bool:
     return any(need.startswith("graph.") for need in references.fact(name, "needs").split())
 
 
+@dataclass(frozen=True)
+class Interval:
+    """A mean difference and its confidence interval, in percentage points or the unit of the error."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def sign(self) -> int:
+        """1 if the interval is above zero, -1 if it is below, 0 if it holds zero."""
+        return int(self.low > 0) - int(self.high < 0)
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.1f} [{self.low:.1f}, {self.high:.1f}]"
+
+
 def gain(after: Seeds, before: Seeds, unit: np.ndarray | None = None, level: float = LEVEL) -> Interval:
     """Return the paired gain of `after` over `before` with its interval.
 
-    On folds, that is the interval of `graphcl.evaluate.paired_test`. On a single test part, it is a bootstrap over its
-    graphs, whose values are averaged over seeds; graphs of a `unit [n]`, such as a group, stay together.
+    On folds, that is where `graphcl.evaluate.paired_test` has p > 1 - level; it is infinite for one fold in total. On a
+    single test part, it is a percentile bootstrap over its graphs, whose values are averaged over seeds; graphs of a
+    `unit [n]`, such as a group, stay together.
     """
     if len(after[0].score.accuracy) > 1 or not after[0].tested:
-        return paired_interval([scored.score for scored in after], [scored.score for scored in before], level)
+        from scipy.special import stdtrit
+
+        mean, error, freedom = paired_difference([seed.score for seed in after], [seed.score for seed in before])
+        half = float(stdtrit(freedom, (1 + level) / 2) * error) if freedom else float("inf")
+        return Interval(mean, mean - half, mean + half)
     graphs = after[0].tested[0]
-    d = np.mean([new.values[0] - old.values[0] for new, old in zip(after, before, strict=True)], axis=0)
-    return bootstrap_interval(100 * d, graphs if unit is None else unit[graphs], level)
+    values = 100 * np.mean([new.values[0] - old.values[0] for new, old in zip(after, before, strict=True)], axis=0)
+    means = bootstrap_means(values[:, None], graphs if unit is None else unit[graphs], 10_000)[:, 0]
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(values.mean()), float(low), float(high))
 
 
 @dataclass(frozen=True)

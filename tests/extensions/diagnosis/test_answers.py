@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from graphcl.evaluate import FoldScores, paired_test
-from graphcl.evaluate.scores import Interval, bootstrap_interval, paired_interval
-from graphcl.extensions.diagnosis.answers import AS_IS, Scored, answer, best, gain, verdict
+from graphcl.extensions.diagnosis.answers import AS_IS, Interval, Scored, answer, best, gain, verdict
 
 FOLDS, SIZE = 10, 20
 
@@ -125,26 +124,22 @@ def test_the_interval_holds_zero_where_the_paired_test_does_not_reject():
         before = [scored(np.clip(0.6 + 0.1 * rng.normal(size=FOLDS), 0, 1), seed) for seed in range(3)]
         pair = [[each.score for each in scores] for scores in (after, before)]
         for level in (0.9, 0.99):
-            assert (paired_interval(*pair, level).sign != 0) == (paired_test(*pair).p < 1 - level)
-        assert gain(after, before).sign == paired_interval(*pair, 0.99).sign
-    alone = [scored(0.6).score]
-    one = [FoldScores(0, (60.0,), (1.0,), (1.0,), 1, 1)]
-    assert paired_interval(alone, alone) == Interval(0, 0, 0)
-    assert paired_interval(one, one).high == np.inf
+            assert (gain(after, before, level=level).sign != 0) == (paired_test(*pair).p < 1 - level)
+    one = [Scored(FoldScores(0, (60.0,), (1.0,), (1.0,), 1, 1))]
+    assert gain([scored(0.6)], [scored(0.6)]) == Interval(0, 0, 0)
+    assert gain(one, one).high == np.inf
 
 
 def test_a_single_test_part_is_resampled_by_unit():
-    rng = np.random.default_rng(0)
-    values = rng.normal(1, 2, 400)
-    found = bootstrap_interval(values, np.arange(400), 0.95)
-    half = 1.96 * 2 / 20
-    assert found.mean == pytest.approx(values.mean())
-    assert [found.low, found.high] == pytest.approx([values.mean() - half, values.mean() + half], abs=0.05)
-    wide = bootstrap_interval(np.repeat(values, 4), np.repeat(np.arange(400), 4), 0.95)
-    assert [wide.low, wide.high] == pytest.approx([found.low, found.high])
-    tested = (np.arange(100, 500),)
-    pair = [
-        [Scored(FoldScores(0, (1.0,), (1.0,), (1.0,), 1, 1, "mrr"), tested, (each,))]
-        for each in (values / 100, values * 0)
-    ]
-    assert gain(*pair).mean == pytest.approx(values.mean())
+    values = np.random.default_rng(0).normal(1, 2, 400)
+
+    def gain_of(values, unit=None):
+        tested, score = (np.arange(100, 100 + len(values)),), FoldScores(0, (1.0,), (1.0,), (1.0,), 1, 1, "mrr")
+        after, before = ([Scored(score, tested, (each,))] for each in (values / 100, values * 0))
+        return gain(after, before, unit, level=0.95)
+
+    alone, half = gain_of(values), 1.96 * 2 / 20
+    assert alone.mean == pytest.approx(values.mean())
+    assert [alone.low, alone.high] == pytest.approx([values.mean() - half, values.mean() + half], abs=0.05)
+    together = gain_of(np.repeat(values, 4), np.arange(100, 2200) // 4)
+    assert [together.low, together.high] == pytest.approx([alone.low, alone.high])
