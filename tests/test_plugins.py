@@ -70,7 +70,7 @@ import graphcl
 assert 'graphcl_plugin_example' not in sys.modules  # not before something is looked up
 from graphcl import Loss, dataset_names, load_dataset
 from graphcl.augment import two_views, Identity
-from graphcl.cli.help import topic
+from graphcl.cli.command_line import topic
 from graphcl import __main__ as front
 from graphcl.errors import InputError
 from graphcl.registry import augmentations

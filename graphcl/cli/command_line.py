@@ -1,4 +1,4 @@
-"""Parse the arguments of every command: `--key value value`, dotted keys, `--config FILE`, `--help`."""
+"""Parse the arguments of every command: `--key value value`, dotted keys, `--config FILE`; make its help texts."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ import inspect
 import sys
 import textwrap
 import types
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from graphcl.arguments import did_you_mean, problems, resembling
+from graphcl.arguments import did_you_mean, nearest, plain, problems, resembling
 from graphcl.cli.entry_point import program
-from graphcl.config.recipes import override, parse_value, plain_default, read_config
-from graphcl.config.resolve import to_yaml
+from graphcl.config.recipes import override, parse_value, plain_default, read_config, shipped_configs
+from graphcl.config.resolve import NAMED, choices, setting_paths, similar_settings, to_yaml
+from graphcl.config.settings import Config
 from graphcl.datasets.settings import split_columns, split_names
 from graphcl.errors import InputError
-from graphcl.registry import import_files
+from graphcl.registry import Registry, evaluators, import_files, sources
 from graphcl.version import __version__
 
 S = TypeVar("S", bound=BaseModel)
@@ -55,7 +56,7 @@ class Command(Generic[S]):
         details: function that returns further help text.
         common: fields that the short help lists; default: all. `--help all` always lists all.
         topic: function that takes the NAME of `--help NAME` and returns a help text.
-        similar: function that takes an unknown key and returns options with a similar name.
+        of_run: whether settings of `graphcl run` are options too, also those that are no fields of `model`.
         without: fields that are no options of this command, only of `graphcl run`.
     """
 
@@ -68,7 +69,7 @@ class Command(Generic[S]):
     details: Callable[[], str] = str
     common: Sequence[str] | None = None
     topic: Callable[[str], str] | None = None
-    similar: Callable[[str], list[str]] | None = None
+    of_run: bool = False
     without: Collection[str] = ()
 
     def main(
@@ -158,8 +159,9 @@ class Command(Generic[S]):
             if key.split(".")[0] in self.without:
                 raise InputError(f"`{flag(key)}` is an option of graphcl run only; leave it out.")
             if key.split(".")[0] not in valid:
-                meant = self.similar(key) if self.similar else map(flag, resembling(key, valid))
-                raise InputError(f"`{flag(key)}` is not a known option; {did_you_mean([*meant])}see --help all.")
+                meant = similar_settings(key) if self.of_run else resembling(key, valid)
+                advice = did_you_mean([*map(flag, meant)])
+                raise InputError(f"`{flag(key)}` is not a known option; {advice}see --help all.")
         several = {*more, *(name for name in fields if _is_list(self.model.model_fields[name].annotation))}
         merged: dict[str, list[str]] = {}
         for key, values in options:
@@ -288,3 +290,79 @@ def _base(annotation: Any) -> Any:
             annotation = next(part for part in get_args(annotation) if part is not type(None))
         else:
             return annotation
+
+
+REGISTRIES: dict[str, tuple[Registry, str]] = {}
+"""Help topic, such as `losses` -> registry, and the first setting that takes a name from this registry."""
+for _path, _registry in NAMED.items():
+    REGISTRIES.setdefault(_registry.group.removeprefix("graphcl."), (_registry, _path))
+REGISTRIES["evaluators"] = (evaluators, "eval")
+LISTS = (*REGISTRIES, "datasets", "configurations")
+
+
+def topic(name: str) -> str:
+    """Return the help text for a list of names such as `losses`, or for a registered name such as `adnce`.
+
+    Raises:
+        InputError: `name` is unknown.
+    """
+    if name in LISTS:
+        return "\n".join([f"{name}:", *(f"  {member:15} {text}".rstrip() for member, text in _rows(name))]) + "\n"
+    texts = [
+        _describe(member, registry, setting)
+        for registry, setting in REGISTRIES.values()
+        for member in registry
+        if plain(member) == plain(name)
+    ]
+    if not texts:
+        paths = [path for path in setting_paths() if plain(name) in map(plain, (path, *path.rsplit(".", 1)))]
+        texts = ["".join(f"{_describe_setting(path)}\n" for path in paths)] if paths else []
+    if not texts:
+        names = [member for registry, _ in REGISTRIES.values() for member in choices(registry)]
+        names += [*LISTS, *Config.model_fields]
+        raise InputError(f"no help about {name!r}; {nearest(name, names)}; topics: all, {', '.join(LISTS)}.")
+    return "\n".join(texts)
+
+
+def _describe_setting(path: str) -> str:
+    if path in Config.model_fields:
+        return option_help(path, Config.model_fields[path])
+    if path in NAMED:
+        return option_line(f"{flag(path)} NAME", f"{NAMED[path].kind}, see --help {NAMED[path].kind}s")
+    setting, _, argument = path.rpartition(".")
+    registry = NAMED.get(setting)
+    takers = {member: _defaults(registry, member) for member in registry} if registry else {}
+    defaults = [f"{member} [{values[argument]}]" for member, values in takers.items() if argument in values]
+    return option_line(flag(path), f"argument of {', '.join(defaults)}" if defaults else f"part of {flag(setting)}")
+
+
+def _describe(name: str, registry: Registry, setting: str) -> str:
+    options = [f"--{setting}.{key} {value}" for key, value in _defaults(registry, name).items()]
+    command = " ".join([f"--{setting} {name}", *options])
+    return f"{registry.kind} {name}, with its defaults:\n  {command}\n\n{inspect.getdoc(registry[name]) or ''}\n"
+
+
+def _defaults(registry: Registry, name: str) -> dict[str, str]:
+    values = {} if registry is evaluators else registry.arguments(name).defaults  # `evaluation` sets theirs
+    return {key: shown_default(value) for key, value in values.items() if key != "reduction"}
+
+
+def _rows(kind: str) -> Iterator[tuple[str, str]]:
+    """Yield the name and the description of each member of the list `kind`, such as `losses`."""
+    if kind in REGISTRIES:
+        registry, _ = REGISTRIES[kind]
+        for name in choices(registry):
+            yield name, registry.summary(name)
+            if defaults := _defaults(registry, name):
+                yield "", ", ".join(map("=".join, defaults.items()))
+    elif kind == "datasets":
+        from graphcl.datasets import dataset_names
+
+        for line in textwrap.wrap(", ".join(dataset_names()), 108, break_on_hyphens=False):
+            yield line, ""
+        for name in sources:
+            if takes := sources.facts(name)["takes"]:
+                yield f"or {takes}", ""
+    else:
+        for name, file in shipped_configs().items():
+            yield name, file.read_text(encoding="utf-8").split("\n# ")[1].split(":")[0]

@@ -15,7 +15,6 @@ from pydantic import Field
 from graphcl.arguments import Count, Settings, nearest
 from graphcl.cli.command_line import Command, Options, one_value, read_value
 from graphcl.cli.entry_point import program
-from graphcl.cli.help import similar_options
 from graphcl.config import Config
 from graphcl.config.recipes import read_yaml, shipped_sweeps
 from graphcl.errors import InputError
@@ -56,7 +55,7 @@ COMMAND = Command(
     "graphcl sweep [FILE] [--KEY VALUE [VALUE ...]] ... --out FOLDER",
     SweepSettings,
     positional="file",
-    similar=similar_options,
+    of_run=True,
     details=lambda: (
         "FOLDER holds table.md, table.tex, cells.csv, figures, sweep.yaml (the sweep itself), and\n"
         "cells/KEY.json: `graphcl run --config FOLDER/cells/KEY.json` repeats a cell. Paths in a sweep are relative\n"

@@ -5,8 +5,7 @@ import re
 import pytest
 
 from graphcl import errors
-from graphcl.cli.command_line import flag
-from graphcl.cli.help import topic
+from graphcl.cli.command_line import flag, topic
 from graphcl.commands.run import COMMAND as RUN
 from graphcl.config import make_config
 from graphcl.config.settings import Config

@@ -11,7 +11,6 @@ from pydantic import Field
 
 from graphcl.arguments import Count
 from graphcl.cli.command_line import Command
-from graphcl.cli.help import similar_options
 from graphcl.config import Config, make_config
 from graphcl.config.settings import Evaluation, Seeds
 from graphcl.datasets.settings import Names
@@ -66,7 +65,7 @@ COMMAND = Command(
     Diagnose,
     validate=_validate,
     common=("dataset", "mirror", "features", "positives", "eval", "seeds", "rows", "graphs", "quick", "epochs", "out"),
-    similar=similar_options,
+    of_run=True,
     without=("score_every", "track", "resume", "checkpoint", "report", "name", "rank_timeout", "sync_batchnorm"),
 )
 
