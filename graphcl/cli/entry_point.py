@@ -39,41 +39,39 @@ def program(interrupted: str) -> Iterator[Program]:
         interrupted: text after "stopped; " in the message on an interruption. If the `KeyboardInterrupt` has a text,
             that text is used instead.
     """
-    with one_interrupt(), _lines(interrupted) as this:
-        yield this
-
-
-@contextmanager
-def _lines(interrupted: str) -> Iterator[Program]:
     if hasattr(sys.stdout, "reconfigure"):  # file names may not be encodable, and printing them must not raise
         sys.stdout.reconfigure(errors="backslashreplace")
     this = Program()
-    try:
-        with lasting_streams() as errors, warnings_as_lines(), showing():
-            yield this
-        if errors:
-            raise errors[0]
-    except InputError as error:
-        if str(error):  # the text is empty if another rank of the job prints the message
-            _print_error(f"graphcl: {error}".replace("\n", "\ngraphcl: "))
-        this.code = error.exit_code
-    except KeyboardInterrupt as interrupt:
-        if interrupt.args or not isinstance(interrupt, Stopped):
-            _print_error(f"\ngraphcl: stopped; {str(interrupt) or interrupted}.")
-        this.code = EXIT_CODE if isinstance(interrupt, Stopped) else INTERRUPTED
-    except BrokenPipeError:
-        pass
-    except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and not any(text in str(error) for text in _OUT_OF_MEMORY):
-            raise
-        _print_error(f"graphcl: out of memory ({reason(error)}); use smaller batches or a smaller model.")
-        this.code = 2
-    except OSError as error:
-        file = f": {error.filename}" if error.filename else ""
-        _print_error(f"graphcl: {error.strerror or error}{file}.")
-        this.code = 2
-    finally:
-        _flush_stdout()
+    with one_interrupt():
+        try:
+            with lasting_streams() as errors, warnings_as_lines(), showing():
+                yield this
+            if errors:
+                raise errors[0]
+        except InputError as error:
+            if str(error):  # the text is empty if another rank of the job prints the message
+                _print_error(f"graphcl: {error}".replace("\n", "\ngraphcl: "))
+            this.code = error.exit_code
+        except KeyboardInterrupt as interrupt:
+            if interrupt.args or not isinstance(interrupt, Stopped):
+                _print_error(f"\ngraphcl: stopped; {str(interrupt) or interrupted}.")
+            this.code = EXIT_CODE if isinstance(interrupt, Stopped) else INTERRUPTED
+        except BrokenPipeError:
+            pass
+        except (MemoryError, RuntimeError) as error:
+            if not isinstance(error, MemoryError) and not any(text in str(error) for text in _OUT_OF_MEMORY):
+                raise
+            _print_error(f"graphcl: out of memory ({reason(error)}); use smaller batches or a smaller model.")
+            this.code = 2
+        except OSError as error:
+            file = f": {error.filename}" if error.filename else ""
+            _print_error(f"graphcl: {error.strerror or error}{file}.")
+            this.code = 2
+        finally:
+            try:
+                print(end="", flush=True)
+            except OSError:  # a closed pipe or a full disk, of which the interpreter would complain at its end
+                discard(sys.stdout)
 
 
 @contextmanager
@@ -94,14 +92,6 @@ def warnings_as_lines() -> Iterator[None]:
     finally:
         warnings.showwarning = before
         READ_AS_OPTIONS.reset(token)
-
-
-def _flush_stdout() -> None:
-    """Flush stdout; on a closed pipe or full disk, redirect it to /dev/null so that shutdown does not raise."""
-    try:
-        print(end="", flush=True)
-    except OSError:
-        discard(sys.stdout)
 
 
 def _print_error(line: str) -> None:
