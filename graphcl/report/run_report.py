@@ -83,8 +83,9 @@ def read_run(folder: Path) -> Run:
         raise InputError(f"{folder} is not a run folder; {wanted}{sweep}.")
     config = read_yaml(folder / "config.yaml")
     wanted_keys = ("encoder",) if config.get("mode") in ("probe", "finetune") else ("loss", "views")
-    if missing := [key for key in wanted_keys if key not in config]:
-        raise InputError(f"{folder} is not a run folder, its config.yaml has no `{missing[0]}`; {wanted}.")
+    for key in wanted_keys:
+        if key not in config:
+            raise InputError(f"{folder} is not a run folder, its config.yaml has no `{key}`; {wanted}.")
 
     def content(name: str, read: Callable[[Path], Any], missing: Any) -> Any:
         return read(folder / name) if (folder / name).exists() else missing
@@ -336,8 +337,8 @@ def _maps(run: Run) -> Section:
         classes, counts = np.unique(y, return_counts=True)
         numbers = np.searchsorted(classes, y[graphs])
         names = [f"class {value} ({count})" for value, count in zip(classes, counts, strict=True)]
-        if (more := len(classes) - figures.CLASSES) > 0:
-            names = [*names[: figures.CLASSES], f"further classes: {more}"]
+        if len(names) > figures.CLASSES:
+            names[figures.CLASSES :] = [f"further classes: {len(names) - figures.CLASSES}"]
         legend = [(name, *figures.class_style(number)) for number, name in enumerate(names)]
     drawn = []
     for when, plane in planes.items():

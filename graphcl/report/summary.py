@@ -114,7 +114,7 @@ def table_lines(result: Mapping[str, Any], labels: Mapping[str, str] | None = No
     for table in score_tables(result, labels):
         name, by_copies = table.evaluator, is_by_copies(table.evaluator)
         if by_copies or table.metric != metric:
-            last = f"{'effective rank':>16}" if by_copies else f"{'± folds':>10}" * on_folds
+            last = f"{'effective rank':>16}" if by_copies else f"{'± folds':>10}" if on_folds else ""
             lines.append(f"{'':40}{metric_name(table.metric):>12}{'± seeds':>10}{last}")
         for row, label in table.labels.items():
             mean, spread = table.texts(row)
@@ -126,7 +126,8 @@ def table_lines(result: Mapping[str, Any], labels: Mapping[str, str] | None = No
             lines += filter(None, [evaluators.fact(name, "note")])
             continue
         metric, trained = table.metric, table.rows.get("trained", [])
-        for row in dict.fromkeys(("untrained", table.best)) if trained else ():
+        compared = dict.fromkeys(("untrained", table.best)) if trained else {}
+        for row in compared:
             gain = paired_gain(trained, table.rows[row])
             label = f"{name}, gain over {table.labels[row]}"
             lines.append(f"{label:40}{gain.mean:+12.2f}{_spread(gain.std_seeds):>10}")
@@ -189,15 +190,16 @@ def render(name: str, **values: Any) -> str:
 def protocol_line(result: Mapping[str, Any], split_chooses: str = "C") -> str:
     """Return the evaluation protocol in one line; the validation part selects `split_chooses`, such as `epoch`."""
     parts = []
-    if copies := result.get("copies"):
+    if "copies" in result:
+        copies = result["copies"]
         used = "did not use" if copies["unused_in_training"] else "used too"
         drawn_by = f"{', '.join(copies['augmentations'])}, which training {used}"
         count, graphs = copies["copied"], copies["graphs"]
         source = f"all {graphs}" if count == graphs else f"{count} of {graphs}"
         among = f" among a sample of {graphs} of {copies['of']}" if "of" in copies else ""
         parts = [f"copies of {source} graphs by {drawn_by}, found by cosine{among}"]
-    if groups := result.get("group_split"):
-        train, valid, test = groups.values()
+    if "group_split" in result:
+        train, valid, test = result["group_split"].values()
         sizes = f"{train} training graphs, settings by {valid} for validation, retrieval among {test} test graphs"
         parts.append(f"split by {result.get('split_by', 'group')}: {sizes}")
     rate = f" ({100 * result['label_rate']:g} % of the labels)" if "label_rate" in result else ""
@@ -210,10 +212,12 @@ def protocol_line(result: Mapping[str, Any], split_chooses: str = "C") -> str:
         return "; ".join(parts)
     if result["inner_folds"] is None:
         return f"{result['folds']} stratified folds{rate}, {split_chooses} by the next fold"
-    has, special, chosen = {"groups", "labels"} if groups else {"labels"}, dict[str, None](), dict[str, None]()
+    has, special, chosen = {"labels"}, dict[str, None](), dict[str, None]()
+    if "group_split" in result:
+        has.add("groups")
     for name in result["scores"]:
-        if protocol := evaluators.fact(name, "protocol"):
-            special[protocol] = None
+        if evaluators.fact(name, "protocol"):
+            special[evaluators.fact(name, "protocol")] = None
         elif name not in evaluators or takes(name, "folds"):
             by_labels = need_of(name, evaluators.fact(name, "rows"), has) == "labels"
             chosen |= dict.fromkeys([evaluators.fact(name, "chooses")] if by_labels else [])

@@ -162,7 +162,8 @@ def _span(
         settings: section `settings` of the specification.
         points: axis -> label -> the settings that the label stands for.
     """
-    if (count := math.prod(map(len, points.values()))) > MAX_COMBINATIONS:
+    count = math.prod(map(len, points.values()))
+    if count > MAX_COMBINATIONS:
         raise InputError(f"the axes span {shown(count)} combinations; a sweep has at most {MAX_COMBINATIONS}.")
     cells: dict[str, Cell] = {}
     references: dict[str, Cell] = {}
@@ -187,7 +188,8 @@ def _span(
             references.setdefault(reference.key, reference)
             of_seed = config.model_copy(update={"seeds": [seed]})
             cell = Cell(key_of(of_seed), {**labels, "seed": str(seed)}, of_seed, reference.key)
-            if (twin := cells.setdefault(cell.key, cell)) is not cell:
+            twin = cells.setdefault(cell.key, cell)
+            if twin is not cell:
                 raise InputError(f"two cells of the sweep have the same settings: {twin} and {cell}.")
     if problems:
         lines = []
@@ -217,8 +219,11 @@ def sections_of(spec: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
         InputError: a section is not a mapping, a key is unknown, or an axis is invalid; one line for each mistake.
     """
     sections = {name: spec.get(name) or {} for name in _SECTIONS}
-    if wrong := [name for name, section in sections.items() if not isinstance(section, dict)]:
-        raise InputError("\n".join(f"`{name}` must be a mapping, got {sections[name]!r}." for name in wrong))
+    wrong = [
+        f"`{key}` must be a mapping, got {part!r}." for key, part in sections.items() if not isinstance(part, dict)
+    ]
+    if wrong:
+        raise InputError("\n".join(wrong))
     settings, axes, table = map(dict, sections.values())
     wrong = [f"`{key}` is not a section of a sweep; {nearest(str(key), _KEYS)}." for key in spec if key not in _KEYS]
     wrong += [f"`settings`: unknown setting {_unknown(key)}" for key in settings if _root(key) not in _SETTINGS]
@@ -361,7 +366,8 @@ def extended(folder: Path, spec: Mapping[str, Any], whole: bool = False) -> Plan
         InputError: `spec` is invalid, or changes a stored cell; or a setting has no effect, as the labels of a stored
             axis set it.
     """
-    if not (stored := stored_spec(folder)):
+    stored = stored_spec(folder)
+    if not stored:
         return make_plan(spec)
     new = sections_of(spec)
     try:

@@ -112,7 +112,8 @@ def sweep(
                     except Exception as error:  # the worker died: exceptions of the cell itself are in its record
                         outcome = {"status": "failed", "error": one_line(f"the worker died: {error}", MAX_LINE)}
                         record = {**outcome, "coordinates": dict(cell.coordinates), "config": cell.config.model_dump()}
-                    if record["status"] == "done" and (changed := data.changes(record)):
+                    changed = data.changes(record) if record["status"] == "done" else ""
+                    if changed:
                         record = {**record, "status": "failed", "error": changed}
                     write_record(file, record)
                     records[cell.key] = record
@@ -135,7 +136,8 @@ def known_data(records: Records) -> KnownData:
     """
     data = KnownData()
     for key, record in records.items():
-        if record["status"] == "done" and (changed := data.changes(record)):
+        changed = data.changes(record) if record["status"] == "done" else ""
+        if changed:
             raise InputError(f"cells/{key}.json: {changed}")
     return data
 
@@ -154,7 +156,8 @@ def check_datasets(cells: Sequence[Cell], records: Records) -> None:
             warnings.simplefilter("ignore")  # each cell warns of fewer folds
             with_usable_evaluation(make_task(cell.config, dataset))
         record = {"dataset": fingerprint, "files": file_digests(cell.config)}
-        if changed := data.changes({"config": cell.config.model_dump(), "data": record}):
+        changed = data.changes({"config": cell.config.model_dump(), "data": record})
+        if changed:
             raise InputError(changed)
         loaded.add(key)
 
@@ -272,9 +275,11 @@ def progress(cells: Sequence[Cell], total: int, workers: int) -> OnCell:
         return [configuration, (coordinates["dataset"],), ()]
 
     def show(cell: Cell, records: Records) -> None:
-        for record in [records[cell.key]] if spent else records.values():
-            for kind in kinds(record["coordinates"]) if "seconds" in record else ():  # not if the worker died
-                spent.setdefault(kind, []).append(sum(record["seconds"].values()))
+        new = [records[cell.key]] if spent else list(records.values())
+        for record in new:
+            for kind in kinds(record["coordinates"]):
+                if "seconds" in record:  # not if the worker died
+                    spent.setdefault(kind, []).append(sum(record["seconds"].values()))
         waiting.pop(cell.key, None)
         times = []
         for other in waiting.values():

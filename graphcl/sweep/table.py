@@ -268,7 +268,8 @@ def _paired(
         after, before = (
             {(score.seed, score.folds): score for score in entry.scores} for entry in (entries[place], other)
         )
-        if common := [split for split in after if split in before]:
+        common = [split for split in after if split in before]
+        if common:
             pairs[place] = [after[split] for split in common], [before[split] for split in common]
     return pairs
 

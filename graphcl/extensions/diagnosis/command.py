@@ -108,7 +108,8 @@ def diagnose(settings: Diagnose) -> str:
         controls = [name for name in CONTROLS if not settings.quick or name != "complete"]
         more = not settings.quick
         diagnosis = diagnose(config, dataset, settings.rows, controls, settings.graphs, more, folder / MARK)
-        if "rows" in settings.model_fields_set and (unused := set(settings.rows) - set(diagnosis.table.get(AS_IS, {}))):
+        unused = set(settings.rows) - set(diagnosis.table.get(AS_IS, {}))
+        if unused and "rows" in settings.model_fields_set:
             warn(f"`rows` {', '.join(sorted(unused))} left out, as they do not fit the data or `eval`.")
         page = markdown(diagnosis, next(iter(config.eval), ""), "diagnosis.svg")
         if diagnosis.answers is not None:

@@ -104,8 +104,9 @@ def markdown(diagnosis: Diagnosis, evaluator: str, figure: str) -> str:
         over, note = interval_words(answers.units)
         folds += f" of {over}{note.replace('too narrow', 'intervals are too narrow')}"
     size = f"{len(dataset)}" if len(dataset) == diagnosis.total else f"{len(dataset)} of {diagnosis.total}"
+    num_seeds = f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}"
     how = (
-        f"{size} graphs; {evaluator}, {metric_name(first.metric)}, {folds}, {len(seeds)} seed{'s' * (len(seeds) > 1)}. "
+        f"{size} graphs; {evaluator}, {metric_name(first.metric)}, {folds}, {num_seeds}. "
         f"Gains are in points, with {100 * LEVEL:.0f} % intervals; a gain is shown if its interval does not hold zero. "
         f"The best row without training is chosen by {chosen}: it scores {answers.scores['best']:.1f}, {none} "
         f"{answers.scores['none']:.1f}."

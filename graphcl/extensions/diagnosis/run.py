@@ -189,7 +189,8 @@ def _changed_settings(config: Config) -> dict[str, Config]:
     changed = {}
     for part, key, label in (("encoder", "hidden_channels", "width"), ("loss", "temperature", "temperature")):
         spec = getattr(config, part)
-        for factor in FACTORS if isinstance(spec.get(key), int | float) else ():
+        factors = FACTORS if isinstance(spec.get(key), int | float) else ()
+        for factor in factors:
             value = type(spec[key])(spec[key] * factor)
             changed[f"{label} {value:g}"] = config.model_copy(update={part: {**spec, key: value}})
     return changed
