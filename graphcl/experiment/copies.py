@@ -79,15 +79,15 @@ def copying(task: Task) -> tuple[dict[str, Augmentation], bool]:
     """
     dataset, views = task.dataset, task.config.views
     fits = dataset.num_features > 1 and dataset[0].x.is_floating_point()
-    known = {
+    drawing = {
         name: target()
         for name, target in augmentations.registered("graphcl").items()
         if isinstance(target, type) and target not in (Identity, Compose, OneOf) and (name != "feature_mask" or fits)
     }
     made = (build_augmentation(view) for view in (views.first, views.second))
     used = {type(member) for view in made for member in _members(view)}
-    unused = {name: each for name, each in known.items() if type(each) not in used}
-    return unused or known, bool(unused)
+    unused = {name: augmentation for name, augmentation in drawing.items() if type(augmentation) not in used}
+    return unused or drawing, bool(unused)
 
 
 def copied_graphs(task: Task, seed: int) -> tuple[Tensor, Tensor]:
@@ -121,5 +121,5 @@ def _members(view: Any) -> Iterator[Augmentation]:
     members = getattr(view, "members", None)
     if members is None:
         yield view
-    for each in members or ():
-        yield from _members(each)
+    for member in members or ():
+        yield from _members(member)

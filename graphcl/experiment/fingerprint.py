@@ -23,7 +23,7 @@ def data_fingerprint(config: Config, dataset: GraphDataset) -> dict[str, Any]:
 
 def check_ranks(ranks: Ranks, data: Mapping[str, Any]) -> None:
     """Raise InputError on all ranks unless `data`, a fingerprint, is the same on all ranks."""
-    first, *others = (dict(flat_values(each)) for each in ranks.all_gather_object(data))
+    first, *others = (dict(flat_values(fingerprint)) for fingerprint in ranks.all_gather_object(data))
     for rank, other in enumerate(others, 1):
         keys = [key for key in {**first, **other} if first.get(key) != other.get(key)]
         if keys:
@@ -51,8 +51,8 @@ def named_files(config: Config) -> list[str]:
 def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
-    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _texts(each)
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _texts(item)
 
 
 def changed_files(config: Config, record: Mapping[str, Any]) -> list[str]:
@@ -74,13 +74,13 @@ class KnownData:
 
         Cells are compared if they load the same data. Records of earlier versions lack `data` and are ignored.
         """
-        found = [
+        phrases = [
             phrase
             for place, data in _places(record)
             for phrase in differences(self._known.setdefault(place, data), data)
         ]
         what = "the data is not that of the finished cells"
-        return f"{what}: {'; '.join(found)}. Restore it, or pass another --out." if found else ""
+        return f"{what}: {'; '.join(phrases)}. Restore it, or pass another --out." if phrases else ""
 
 
 def _places(record: Mapping[str, Any]) -> Iterator[tuple[object, dict[str, Any]]]:

@@ -51,8 +51,8 @@ class RunResult:
     def scores(self) -> dict[str, dict[str, list[FoldScores]]]:
         """Evaluator -> row, such as `majority`, `untrained` or `trained` -> one `FoldScores` per seed."""
         return {
-            name: {row: [FoldScores.of(seed[row]) for seed in each["per_seed"]] for row in each["per_seed"][0]}
-            for name, each in self.summary.get("scores", {}).items()
+            name: {row: [FoldScores.of(seed[row]) for seed in score["per_seed"]] for row in score["per_seed"][0]}
+            for name, score in self.summary.get("scores", {}).items()
         }
 
     @property

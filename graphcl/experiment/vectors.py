@@ -51,9 +51,10 @@ def warn_of_vectors(task: Task) -> None:
     y = np.asarray(dataset.y, np.float64).reshape(len(dataset), -1)
     copies = []
     for (number, truth), (column, values) in ((a, b) for a in enumerate(y.T) for b in enumerate(rows.T)):
-        known = ~np.isnan(truth) & ~np.isnan(values)
-        pairs = truth[known], values[known]
-        if known.sum() > 2 and all(len(np.unique(each)) > 1 for each in pairs) and abs(spearmanr(*pairs)[0]) >= _SAME:
+        present = ~np.isnan(truth) & ~np.isnan(values)
+        pairs = truth[present], values[present]
+        varies = present.sum() > 2 and all(len(np.unique(part)) > 1 for part in pairs)
+        if varies and abs(spearmanr(*pairs)[0]) >= _SAME:
             names = dataset.benchmark.tasks if dataset.benchmark is not None else ()
             copies.append(f"column {column} orders the graphs as the target{f' {names[number]}' if names else ''}")
     if copies:

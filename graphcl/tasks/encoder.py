@@ -58,7 +58,7 @@ def _check_size(make: Callable[[], nn.Module], name: str, setting: str) -> None:
     # an encoder that reads its weights in its constructor cannot be built on the meta device, so it is not checked
     refused = contextlib.suppress(NotImplementedError, RuntimeError)
     with refused, torch.random.fork_rng(devices=[]), torch.device("meta"):
-        needed = _BYTES_PER_WEIGHT * sum(each.numel() for each in make().parameters())
+        needed = _BYTES_PER_WEIGHT * sum(weight.numel() for weight in make().parameters())
         if needed > (memory := total_memory()):
             raise InputError(
                 f"encoder `{name}` needs {needed / 1e9:.0f} GB for its weights, gradients and Adam's moments, and this "
@@ -70,7 +70,7 @@ def load_initial(init: str, module: nn.Module, encoder: OwnEncoder | None) -> No
     """Load the weights of the encoder in the file `init` into `module`."""
     initial, _ = read_encoder(init, encoder=encoder)
     if isinstance(module, Tower) != isinstance(initial, Tower):  # only one has a projector
-        module, initial = (each.encoder if isinstance(each, Tower) else each for each in (module, initial))
+        module, initial = (side.encoder if isinstance(side, Tower) else side for side in (module, initial))
     try:
         module.load_state_dict(initial.state_dict())
     except RuntimeError as error:

@@ -141,9 +141,9 @@ class Pairs(Task):
         config = self.config
         if config.towers == "shared":
             return super().make_model(seed, encoder, trained)
-        own = both(encoder)
-        make = encoder_maker(config.encoder, self.dataset, own[0])
-        make_target = encoder_maker(config.target_encoder, self.targets or self.dataset, own[1], "target_encoder")
+        encoders = both(encoder)
+        make = encoder_maker(config.encoder, self.dataset, encoders[0])
+        make_target = encoder_maker(config.target_encoder, self.targets or self.dataset, encoders[1], "target_encoder")
         with seeded(seed):
             query, target = make(), make_target()
             first = Tower(query, config.projection, config.projector)
@@ -186,9 +186,9 @@ class Pairs(Task):
         targets = partial(self._equal_batches, self.targets or self.dataset, self.training_targets, order=order)
         queries = self._calibration_batches(model, order, like)
         if _two(model):
-            found = cast(TwoTowers, calibrate(model, queries))
-            found.target = calibrate(model.role("target"), targets(model=model))
-            return found
+            calibrated = cast(TwoTowers, calibrate(model, queries))
+            calibrated.target = calibrate(model.role("target"), targets(model=model))
+            return calibrated
         return calibrate(model, queries if self.targets is None else chain(queries, targets(model=model)))
 
     def after_epoch(self, epoch: Epoch, model: ContrastiveModel, whole: Iterable[Batch], batches: Any) -> None:
@@ -243,13 +243,13 @@ class Pairs(Task):
 
     def description(self, model: ContrastiveModel, encoder: OwnEncoders = None) -> EncoderDescription:
         """Return the description that is saved with the weights; of separate towers, also of the targets' encoder."""
-        found = super().description(model, encoder)
+        description = super().description(model, encoder)
         if not _two(model):
-            return found
+            return description
         targets, named = self.targets or self.dataset, both(encoder)[1] is None
         scales = self._target_scales(model)
         target = describe_encoder(self.config, self.config.target_encoder, targets, model.role("target"), scales, named)
-        return found.model_copy(update={"target": target})
+        return description.model_copy(update={"target": target})
 
 
 class _Targets:

@@ -34,8 +34,8 @@ def grouped_parts(dataset: GraphDataset) -> dict[str, np.ndarray] | None:
     part, project = attribute(dataset, "part"), attribute(dataset, "project")
     projects = None if project is None else GroupNumbers()(project, dataset.name).numpy()
     if part is not None:
-        names = [_part(each, graph) for graph, each in enumerate(part)]
-        parts = {name: np.flatnonzero([each == name for each in names]) for name in PARTS}
+        names = [_part(value, graph) for graph, value in enumerate(part)]
+        parts = {name: np.flatnonzero(np.array(names) == name) for name in PARTS}
         if empty := [name for name, rows in parts.items() if not len(rows)]:
             raise InputError(
                 f"no graph of {dataset.name} has the `part` {empty[0]}; name train, valid and test graphs."
@@ -48,8 +48,8 @@ def grouped_parts(dataset: GraphDataset) -> dict[str, np.ndarray] | None:
     for name, rows in parts.items():
         members = groups.numpy()[rows]
         if not (np.unique(members[members >= 0], return_counts=True)[1] > 1).any():
-            found = f"the {name} part of the split has {len(rows)} graphs, but no two of a group or pair"
-            raise InputError(f"{dataset.name}: {found}; list more pairs, or name the parts in the attribute `part`.")
+            problem = f"the {name} part of the split has {len(rows)} graphs, but no two of a group or pair"
+            raise InputError(f"{dataset.name}: {problem}; list more pairs, or name the parts in the attribute `part`.")
     if projects is not None:
         check_groups_apart(parts, projects, "project")
     return parts
@@ -80,10 +80,10 @@ def places(dataset: GraphDataset, name: str | None, setting: str) -> Tensor | No
 def attribute(dataset: GraphDataset, name: str) -> list[Any] | None:
     """Return an attribute with one value for each row, None where a data set lacks it; or None if all lack it."""
     sets = [dataset] if dataset.targets is None else [dataset, dataset.targets]
-    found = [_attribute(each, name) for each in sets]
-    if all(each is None for each in found):
+    columns = [_attribute(side, name) for side in sets]
+    if all(side is None for side in columns):
         return None
-    return [value for each, values in zip(sets, found, strict=True) for value in values or [None] * len(each)]
+    return [value for side, values in zip(sets, columns, strict=True) for value in values or [None] * len(side)]
 
 
 def _attribute(dataset: GraphDataset, name: str) -> list[Any] | None:

@@ -217,8 +217,8 @@ class Task:
         Raises:
             InputError: the encoder does not fit the data set, or needs more memory than the machine has.
         """
-        config, (own, _) = self.config, both(encoder)
-        make = encoder_maker(config.encoder, self.dataset, own)
+        config, (own_encoder, _) = self.config, both(encoder)
+        make = encoder_maker(config.encoder, self.dataset, own_encoder)
         with seeded(seed):
             module, projection, projector = make(), config.projection, config.projector
             self.check_encoder(module)
@@ -226,7 +226,7 @@ class Task:
                 module = module if isinstance(module, Tower) else Tower(module, projection, projector)
                 projection, projector = None, "none"
             if config.init is not None and trained:  # before the model, as the weights may change the encoder's width
-                load_initial(config.init, module, own)
+                load_initial(config.init, module, own_encoder)
             return self.model_of(module, projection, projector)
 
     @staticmethod

@@ -30,11 +30,11 @@ _COLUMNS = (*_OF_NODES, *_OF_EDGES, *_OF_GRAPHS)
 
 def check_capture(method: Method, settings: TrainingSettings, device: torch.device) -> None:
     """Raise InputError if the steps of `method` cannot be captured."""
-    models = [each for each in method.modules() if isinstance(each, ContrastiveModel)]
+    models = [module for module in method.modules() if isinstance(module, ContrastiveModel)]
     problems = {
         f"needs a CUDA device, and training runs on the {device.type}": device.type != "cuda",
         f"does not fit {type(method).__name__}, whose steps differ from each other": not method.capturable,
-        "needs an encoder of this library, as it pads views": not all(each.takes_padding for each in models),
+        "needs an encoder of this library, as it pads views": not all(model.takes_padding for model in models),
         "runs on one rank": ranks.size() > 1,
         "does not fit `micro_batch`": settings.micro_batch is not None,
         "does not fit `non_finite` skip, which waits for the device": settings.non_finite == "skip",
@@ -102,7 +102,7 @@ class Captured:
             if collects:
                 gc.enable()
         assert outcome is not None
-        return Outcome(**{name: each.detach() for name, each in vars(outcome).items()})
+        return Outcome(**{name: value.detach() for name, value in vars(outcome).items()})
 
 
 def _recover(stream: torch.cuda.Stream) -> None:
@@ -115,17 +115,18 @@ def _recover(stream: torch.cuda.Stream) -> None:
 
 def _signature(view: Batch, tensors: dict[str, Tensor]) -> Any:
     """Return what a graph's replays must have in common: the number of graphs, and the columns and their dtypes."""
-    return view.num_graphs, tuple((key, each.dtype, each.shape[1:]) for key, each in tensors.items() if key in _COLUMNS)
+    columns = {key: tensor for key, tensor in tensors.items() if key in _COLUMNS}
+    return view.num_graphs, tuple((key, tensor.dtype, tensor.shape[1:]) for key, tensor in columns.items())
 
 
 def _tensors(view: Batch) -> dict[str, Tensor]:
     """Return the tensors of `view` that a step may read."""
-    known = view.to_dict()  # once, as `view.get` takes longer
-    found = {key: known[key] for key in ("batch", "edge_index", *_COLUMNS) if key in known}
-    found = {key: each for key, each in found.items() if isinstance(each, Tensor) and each.dim()}
-    if "y" in found and len(found["y"]) != view.num_graphs:
-        del found["y"]  # of nodes
-    return found
+    entries = view.to_dict()  # once, as `view.get` takes longer
+    tensors = {key: entries[key] for key in ("batch", "edge_index", *_COLUMNS) if key in entries}
+    tensors = {key: value for key, value in tensors.items() if isinstance(value, Tensor) and value.dim()}
+    if "y" in tensors and len(tensors["y"]) != view.num_graphs:
+        del tensors["y"]  # of nodes
+    return tensors
 
 
 def _size(view: dict[str, Tensor]) -> tuple[int, int]:
@@ -181,7 +182,7 @@ class _FixedView:
         device = like["x"].device
         rooms = dict.fromkeys(_OF_NODES, nodes) | dict.fromkeys(_OF_EDGES, edges) | dict.fromkeys(_OF_GRAPHS, graphs)
         self._fields = {
-            key: each.new_zeros(rooms[key], *each.shape[1:]) for key, each in like.items() if key in _COLUMNS
+            key: tensor.new_zeros(rooms[key], *tensor.shape[1:]) for key, tensor in like.items() if key in _COLUMNS
         }
         self._batch = like["batch"].new_zeros(nodes)
         self._edge_index = like["edge_index"].new_zeros(2, edges)

@@ -118,8 +118,8 @@ class Checkpoints:
 
     def files(self) -> list[Path]:
         """Return the paths of the checkpoints in the folder, newest first."""
-        found = (each for each in self.folder.glob("step-*.pt") if re.fullmatch(r"step-\d{9,}\.pt", each.name))
-        return sorted(found, key=lambda path: int(path.stem.removeprefix("step-")), reverse=True)
+        files = (file for file in self.folder.glob("step-*.pt") if re.fullmatch(r"step-\d{9,}\.pt", file.name))
+        return sorted(files, key=lambda path: int(path.stem.removeprefix("step-")), reverse=True)
 
     def resume(self, restore: Callable[[dict[str, Any]], None]) -> None:
         """Restore the newest readable checkpoint, if the folder has checkpoints.

@@ -146,7 +146,7 @@ def diagnose(h: Tensor, z1: Tensor, z2: Tensor, temperature: float | Tensor) -> 
     tiny = torch.finfo(radius.dtype).eps
     # One decomposition for both, as each waits for the device; columns and rows of zeros do not change the rank.
     rows, width = max(len(h), len(z1)), max(h.size(1), z1.size(1))
-    padded = [pad(each.float(), (0, width - each.size(1), 0, rows - len(each))) for each in (h, z1)]
+    padded = [pad(matrix.float(), (0, width - matrix.size(1), 0, rows - len(matrix))) for matrix in (h, z1)]
     rank_h, rank_z = effective_rank(torch.stack(padded))
     return {
         "rank_h": rank_h,

@@ -59,7 +59,7 @@ def larger(kept: Outcome | None, new: Outcome) -> Outcome:
     """Return the rows of `new` that `measure` reads, or `kept` if it has more: an epoch's last batch may be small."""
     if kept is not None and kept.z1.size(0) > min(new.z1.size(0), _ROWS):
         return kept
-    h, z1, z2 = (each[:_ROWS].clone() if len(each) > _ROWS else each.detach() for each in (new.h, new.z1, new.z2))
+    h, z1, z2 = (rows[:_ROWS].clone() if len(rows) > _ROWS else rows.detach() for rows in (new.h, new.z1, new.z2))
     return Outcome(new.loss.detach(), h, z1, z2)  # without the rest, which fills memory until the epoch ends
 
 
@@ -70,13 +70,13 @@ def measure(outcome: Outcome, diagnostics: bool, method: Method) -> dict[str, Te
     The last one only with `diagnostics`.
     """
     h, z1, z2 = outcome.h, outcome.z1, outcome.z2
-    found = {"alignment": alignment(z1, z2), "uniformity": uniformity(z1)}
+    metrics = {"alignment": alignment(z1, z2), "uniformity": uniformity(z1)}
     temperature = method.setting("temperature", 0.2)
     if isinstance(temperature, Tensor):  # a learned one
-        found["temperature"] = temperature
+        metrics["temperature"] = temperature
     if diagnostics:
-        found |= diagnose(h, z1, z2, temperature)
-    return found
+        metrics |= diagnose(h, z1, z2, temperature)
+    return metrics
 
 
 def augmented(
@@ -98,8 +98,8 @@ def augmented(
         return
     views = _of_chunks(loader, first, second, generator, device)
     if device.type != "cuda" or not chunks:
-        for found in views:
-            yield from found
+        for of_chunk in views:
+            yield from of_chunk
         return
     # Make views on a separate stream, so that reading their sizes does not wait for the steps just launched.
     side, current = _side_stream(device), torch.cuda.current_stream(device)
@@ -142,7 +142,7 @@ def _of_chunks(
     at_once = device.type == "cuda" and changes and alike(first, second)
     number = 0
     for batch, sizes in chunks() if chunks else ((batch, [1]) for batch in loader):  # one batch, of any size
-        one, two = (each.to(device) for each in members_of(batch))
+        one, two = (member.to(device) for member in members_of(batch))
         del batch  # a large batch takes as much memory as its views
         if at_once and one is two and len(sizes) > 1:  # a chunk of one batch may fill the memory
             one = two = twice(one)
@@ -157,9 +157,9 @@ def _of_chunks(
         pairs = list(zip(parts[:half], parts[half:], strict=True))
         if weights := getattr(getattr(loader, "batch_sampler", None), "weights", None):
             of_chunk = zip(pairs, weights[number : number + len(pairs)], strict=True)
-            pairs = [(with_entries(one, "pair_weight", each.to(device)), two) for (one, two), each in of_chunk]
+            pairs = [(with_entries(one, "pair_weight", weight.to(device)), two) for (one, two), weight in of_chunk]
         ids = graph_ids(loader, number, len(pairs), device)
-        yield [(*pair, own) for pair, own in zip(pairs, ids, strict=True)]
+        yield [(*pair, of_pair) for pair, of_pair in zip(pairs, ids, strict=True)]
         number += len(ids)
 
 
@@ -187,18 +187,18 @@ class _Piece:
     def __init__(
         self, loader: Any, graphs: Tensor, augmentation: Augmentation, generator: torch.Generator, device: torch.device
     ) -> None:
-        self._make = lambda own: augmentation(loader.batch(graphs).to(device), own)
+        self._make = lambda draws: augmentation(loader.batch(graphs).to(device), draws)
         self._generator = generator
         self._state: Tensor | None = None
 
     def __call__(self) -> Batch:
-        own = self._generator
+        draws = self._generator
         if self._state is None:
-            self._state = own.get_state()
+            self._state = draws.get_state()
         else:
-            own = torch.Generator(own.device)
-            own.set_state(self._state)
-        return self._make(own)
+            draws = torch.Generator(draws.device)
+            draws.set_state(self._state)
+        return self._make(draws)
 
 
 def graph_ids(
@@ -212,8 +212,8 @@ def graph_ids(
     order = getattr(getattr(loader, "batch_sampler", None), "ids", None) or batches_of_epoch(loader)
     if not order:
         return [None] * count
-    batches = [torch.as_tensor(each) for each in order[number : number + count]]
-    return torch.cat(batches).to(device, non_blocking=True).split([each.numel() for each in batches])
+    batches = [torch.as_tensor(graphs) for graphs in order[number : number + count]]
+    return torch.cat(batches).to(device, non_blocking=True).split([graphs.numel() for graphs in batches])
 
 
 def batches_of_epoch(loader: Iterable[Batch]) -> Sequence[Tensor] | None:

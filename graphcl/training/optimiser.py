@@ -24,8 +24,8 @@ def make_optimizer(settings: TrainingSettings, parameters: Sequence[Tensor]) -> 
 
 def parameter_groups(parameters: Sequence[Tensor]) -> list[dict[str, Any]]:
     """Return the parameters as groups of an optimiser; scalars, a learned temperature, have no weight decay."""
-    scalars = [each for each in parameters if each.dim() == 0]
-    rest: list[dict[str, Any]] = [{"params": [each for each in parameters if each.dim()]}]
+    scalars = [parameter for parameter in parameters if parameter.dim() == 0]
+    rest: list[dict[str, Any]] = [{"params": [parameter for parameter in parameters if parameter.dim()]}]
     return rest + [{"params": scalars, "weight_decay": 0.0}] * bool(scalars)
 
 

@@ -20,25 +20,25 @@ class Generators:
         **own: the run's own generators by name; names with the value None are ignored.
 
     Example:
-        >>> own = torch.Generator().manual_seed(0)
-        >>> generators = Generators(torch.device("cpu"), views=own)
+        >>> views = torch.Generator().manual_seed(0)
+        >>> generators = Generators(torch.device("cpu"), views=views)
         >>> state = generators.state()
-        >>> first = torch.rand(2, generator=own)
+        >>> first = torch.rand(2, generator=views)
         >>> generators.restore(state)
-        >>> torch.equal(first, torch.rand(2, generator=own))
+        >>> torch.equal(first, torch.rand(2, generator=views))
         True
     """
 
     def __init__(self, device: torch.device, **own: torch.Generator | None) -> None:
         self._device = device
-        self._own = {name: each for name, each in own.items() if each is not None}
+        self._own = {name: generator for name, generator in own.items() if generator is not None}
 
     def state(self) -> dict[str, Any]:
         """Return the states of all generators as plain values and tensors, which load without running code."""
         version, numbers, gauss = random.getstate()
         kind, keys, position, has_gauss, cached = cast(tuple[Any, ...], np.random.get_state(legacy=True))
         return {
-            "own": {name: each.get_state() for name, each in self._own.items()},
+            "own": {name: generator.get_state() for name, generator in self._own.items()},
             "torch": torch.get_rng_state(),
             "cuda": torch.cuda.get_rng_state(self._device) if self._device.type == "cuda" else None,
             "numpy": [str(kind), torch.from_numpy(keys.astype(np.int64)), int(position), int(has_gauss), float(cached)],

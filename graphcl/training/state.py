@@ -54,7 +54,7 @@ class Training:
             generator = torch.Generator(device).manual_seed(int(torch.randint(2**62, ())))
         self.method, self.loader, self.settings, self._generator = method, loader, settings, generator
         _set_micro_batch(method, settings.micro_batch)
-        self._parameters = [each for each in method.parameters() if each.requires_grad]
+        self._parameters = [parameter for parameter in method.parameters() if parameter.requires_grad]
         if not self._parameters:
             raise InputError("all parameters of the method are frozen; let some of them require gradients.")
         self._device = self._parameters[0].device
@@ -89,7 +89,7 @@ class Training:
             return False
         epochs, steps, patience = self.settings.epochs, self.settings.steps, self.settings.patience
         spent = self.epoch >= epochs if steps is None else self.steps >= steps
-        losses = [each.loss for each in self.history]
+        losses = [epoch.loss for epoch in self.history]
         since_lowest = len(losses) - 1 - losses.index(min(losses)) if losses else 0
         return spent or (patience is not None and since_lowest >= patience)
 
@@ -105,7 +105,7 @@ class Training:
         self._done_before = self._done
         self.method.train()
         if self.settings.frozen_bn:
-            for norm in (each for each in self.method.modules() if isinstance(each, _BatchNorm)):
+            for norm in (module for module in self.method.modules() if isinstance(module, _BatchNorm)):
                 norm.eval()
         start = before = time.perf_counter()
         size = self.settings.micro_batch
@@ -242,7 +242,7 @@ class Training:
             "optimiser": self._optimiser.state_dict(),
             "epoch": self.epoch,
             "steps": self.steps,
-            "history": [vars(each) for each in self.history],
+            "history": [vars(epoch) for epoch in self.history],
             "unfinished": {
                 "done": self._done,
                 "seconds": [self._seconds, self._data_seconds],
@@ -266,9 +266,10 @@ class Training:
         """
         fixed = self._fixed_settings().items()
         if differing := [key for key, value in fixed if state["settings"].get(key) != value]:
-            found = ", ".join(f"`{key}` is {state['settings'].get(key)!r} there" for key in differing)
+            differences = ", ".join(f"`{key}` is {state['settings'].get(key)!r} there" for key in differing)
             raise OtherTrainingError(
-                f"the checkpoint belongs to another training run: {found}; use the same settings or another folder."
+                f"the checkpoint belongs to another training run: {differences}; use the same settings or another "
+                "folder."
             )
         self.method.load_state_dict(state["method"])
         rates = [group["lr"] for group in self._optimiser.param_groups]  # of steps that `capture` reads on the device
@@ -277,13 +278,13 @@ class Training:
             group["lr"] = rate
         if self.settings.capture:  # recorded steps update the former state of the optimiser
             self._captured = Captured(self._captured_step)
-        for parameter, found in self._optimiser.state.items():
-            if any(isinstance(each, Tensor) and each.shape not in (parameter.shape, ()) for each in found.values()):
+        for parameter, values in self._optimiser.state.items():
+            if any(isinstance(value, Tensor) and value.shape not in (parameter.shape, ()) for value in values.values()):
                 raise InputError("the optimiser's state does not fit the weights")
         if (relation := self._relation()) is not None:
             sampler: Any = self.loader.batch_sampler  # type: ignore[attr-defined]
             sampler.relation = relation.with_negatives(state["negatives"])
-        self.history = [Epoch(**each) for each in state["history"]]
+        self.history = [Epoch(**epoch) for epoch in state["history"]]
         self.epoch, self.steps, unfinished = state["epoch"], state["steps"], state["unfinished"]
         self._done, self._earlier = unfinished["done"], (unfinished["losses"], unfinished["metrics"])
         self._seconds, self._data_seconds = unfinished["seconds"]
@@ -292,7 +293,7 @@ class Training:
         if rank < len(every):
             self._generators.restore(every[rank])
         else:
-            self._generators.restore_own({name: each for name, each in every[0]["own"].items() if name == "order"})
+            self._generators.restore_own({name: state for name, state in every[0]["own"].items() if name == "order"})
         if len(every) != ranks.size() and rank == 0 and not same_views:
             warn_of_new_draws(f"saved by {len(every)} ranks, resumed by {ranks.size()}")
         batches = len(self.loader) if isinstance(self.loader, Sized) else None
@@ -359,11 +360,11 @@ def _set_micro_batch(method: Method, size: int | None) -> None:
         raise InputError(
             f"`micro_batch` does not fit {type(method).__name__}, which needs a whole batch; leave it out."
         )
-    if size is not None and any(isinstance(each, GlobalBatchNorm) for each in method.modules()):
+    if size is not None and any(isinstance(module, GlobalBatchNorm) for module in method.modules()):
         raise InputError("`micro_batch` gives each piece statistics of its own; leave out `sync_batchnorm`.")
-    for each in method.modules():
-        if isinstance(each, ContrastiveModel):
-            each.micro_batch = size
+    for module in method.modules():
+        if isinstance(module, ContrastiveModel):
+            module.micro_batch = size
 
 
 def _copies_before_forward(method: Method) -> list[tuple[Tensor, Tensor]]:
@@ -371,10 +372,10 @@ def _copies_before_forward(method: Method) -> list[tuple[Tensor, Tensor]]:
 
     Queues are excluded, as only `Method.after_step` changes them.
     """
-    found: list[Tensor] = [each for each in method.parameters() if not each.requires_grad]
+    changed: list[Tensor] = [tensor for tensor in method.parameters() if not tensor.requires_grad]
     for part in method.children():
-        found += [] if isinstance(part, KeyQueue) else part.buffers()
-    return [(each, each.clone()) for each in found]
+        changed += [] if isinstance(part, KeyQueue) else part.buffers()
+    return [(tensor, tensor.clone()) for tensor in changed]
 
 
 def _total_steps(settings: TrainingSettings, loader: Iterable[Batch]) -> int | None:

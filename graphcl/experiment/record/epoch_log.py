@@ -38,7 +38,7 @@ class EpochLog:
 
     def digest(self, seed: int) -> str:
         """Return a digest of the rows of `seed`, to notice on resume that rows are missing or damaged."""
-        return digest([row for (each, _), row in self._rows.items() if each == seed])
+        return digest([row for (other, _), row in self._rows.items() if other == seed])
 
     def flush(self) -> None:
         """Flush the file to disk, so that no row is lost in a power failure."""
@@ -61,7 +61,7 @@ class EpochLog:
         if before is not None:
             if all(value == before.get(key) for key, value in row.items() if key not in _TIMES):
                 return
-            self._rows = {at: each for at, each in self._rows.items() if at[0] != seed or at[1] < epoch.epoch}
+            self._rows = {at: row for at, row in self._rows.items() if at[0] != seed or at[1] < epoch.epoch}
         follows = before is None and bool(self._rows)
         self._rows[seed, epoch.epoch] = row
         if not follows:

@@ -169,8 +169,8 @@ class RunOutput(Output):
         epoch_scores = dict(folder.result.get("epoch_scores", {}))
         if result.epoch_scores:
             epoch_scores[str(seed)] = {
-                epoch: {name: vars(score) for name, score in each.items()}
-                for epoch, each in result.epoch_scores.items()
+                epoch: {name: vars(score) for name, score in of_epoch.items()}
+                for epoch, of_epoch in result.epoch_scores.items()
             }
         history = folder.epochs.history(seeds)
         needs = {task.need_of(name) for name in config.eval}
@@ -261,13 +261,13 @@ def _added(seconds: Mapping[str, float], more: Mapping[str, float]) -> dict[str,
 def _next_try(task: Task, result: Mapping[str, Any]) -> str | None:
     """Return advice if no evaluator scores the trained encoder above the best row without training, else None."""
     config = task.config
-    of_labels = (each for name, each in result.get("scores", {}).items() if not is_by_copies(name))
-    scores = [each for each in of_labels if "trained" in each]
-    if not scores or any(each["gain_over_best"]["mean"] > 0 for each in scores) or task.rows != "graphs":
+    of_labels = (entry for name, entry in result.get("scores", {}).items() if not is_by_copies(name))
+    scores = [entry for entry in of_labels if "trained" in entry]
+    if not scores or any(entry["gain_over_best"]["mean"] > 0 for entry in scores) or task.rows != "graphs":
         return None
     recipe = [] if config.name == "best" or config.positives != "views" else ["--config best"]
-    own = "graphs that belong together as pairs, by an attribute `group` (docs/data.md)"
-    pairs = own if task.dataset.groups is None else "--positives group, which trains on its pairs"
+    members = "graphs that belong together as pairs, by an attribute `group` (docs/data.md)"
+    pairs = members if task.dataset.groups is None else "--positives group, which trains on its pairs"
     tries = recipe + ([pairs] if config.positives == "views" else [])
     (best,) = row_labels([scores[0]["best_reference"]]).values()
     above = f"the trained encoder is not above the best row without training ({best})"

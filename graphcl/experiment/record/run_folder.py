@@ -82,7 +82,7 @@ class RunFolder:
     def scores(self, evaluator: str) -> dict[str, list[FoldScores]]:
         """Return the scores by `evaluator`: row, such as `trained` -> one score per finished seed."""
         kept = self.result.get("scores", {}).get(evaluator, {}).get("per_seed", [])
-        return {row: [FoldScores.of(each[row]) for each in kept] for row in (kept[0] if kept else ())}
+        return {row: [FoldScores.of(of_seed[row]) for of_seed in kept] for row in (kept[0] if kept else ())}
 
     def add_seed(
         self, seed: int, model: ContrastiveModel, description: EncoderDescription, h: Any, y: Any, dataset: GraphDataset
@@ -117,7 +117,7 @@ class RunFolder:
         """Write the settings into a new folder; in an existing folder, compare settings and data and read the files."""
         file = self.path / "config.yaml"
         if not file.exists():
-            if foreign := sorted(each.name for each in self.path.iterdir() if not each.name.startswith(".")):
+            if foreign := sorted(file.name for file in self.path.iterdir() if not file.name.startswith(".")):
                 raise InputError(f"{self.path} is not a run folder, it contains {foreign[0]}; pass another folder.")
             remove_partial(self.path)
             write_text(file, to_yaml(config.model_copy(update={"resume": False})))

@@ -55,10 +55,10 @@ def snapshot(
     method = copy.deepcopy(method).train()
     first, second = method.augmentations(first, second)
     device = next(method.parameters()).device
-    found: Arrays = {}
+    histograms: Arrays = {}
     seen = 0
     for number, batch in enumerate(loader):
-        members = [each.to(device) for each in members_of(batch)]
+        members = [member.to(device) for member in members_of(batch)]
         views = two_views(members, first, second, generator)
         (ids,) = graph_ids(loader, number, 1, device)
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.no_grad():
@@ -66,11 +66,11 @@ def snapshot(
         z1, z2, y = outcome.z1[:GRAPHS], outcome.z2[:GRAPHS], members[0].get("y")
         labelled = isinstance(y, Tensor) and y.shape == outcome.z1.shape[:1] and not y.is_floating_point()
         for name, values in _measure(z1, z2, y[:GRAPHS] if labelled else None).items():
-            found[name] = found[name] + values if name in found else values
+            histograms[name] = histograms[name] + values if name in histograms else values
         seen += members[0].num_graphs
         if seen >= GRAPHS:
             break
-    return found
+    return histograms
 
 
 def report_arrays(trial: Trial, h: Any) -> Arrays:
@@ -96,11 +96,11 @@ def _measure(z1: Tensor, z2: Tensor, y: Tensor | None) -> Arrays:
     """Return the histograms of `snapshot` for one batch; `y [B]` are class labels, or None."""
     cosine = normalize(z1) @ normalize(z2).T
     negative = off_diagonal(cosine)
-    found = {"positive": _counts(cosine.diagonal()), "negative": _counts(negative)}
+    counts = {"positive": _counts(cosine.diagonal()), "negative": _counts(negative)}
     if y is not None:
         same = off_diagonal(y[:, None] == y)
-        found["same_class"], found["negative"] = _counts(negative[same]), _counts(negative[~same])
-    return found
+        counts["same_class"], counts["negative"] = _counts(negative[same]), _counts(negative[~same])
+    return counts
 
 
 def _counts(cosine: Tensor) -> np.ndarray:

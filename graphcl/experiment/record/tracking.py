@@ -122,7 +122,7 @@ class WandB(Tracker):
         self._run.finish(exit_code=int(failed))
 
 
-TRACKERS: dict[str, type[Tracker]] = {each.name: each for each in (TensorBoard, WandB)}
+TRACKERS: dict[str, type[Tracker]] = {tracker.name: tracker for tracker in (TensorBoard, WandB)}
 
 
 @contextmanager

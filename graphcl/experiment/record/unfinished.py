@@ -74,5 +74,5 @@ def unfinished(out: str | None, name: str) -> Iterator[Unfinished]:
 
 def _continues(folder: Path) -> bool:
     """Return whether `folder` is that of an unfinished command, or is empty, as one that was killed at once leaves."""
-    names = {each.name for each in folder.iterdir() if not each.name.startswith(".")} if folder.is_dir() else {""}
+    names = {file.name for file in folder.iterdir() if not file.name.startswith(".")} if folder.is_dir() else {""}
     return not names or MARK in names
