@@ -34,7 +34,7 @@ ALLOWED = {
     ("datasets/fetch.py", "open"), ("datasets/staging.py", "replace"),  # downloads, within a staged folder
     ("datasets/tu/load.py", "copyfile"), ("extensions/nodes/named.py", "copyfile"),  # within a staged folder
     ("commands/blocks.py", "open"),  # a member of an archive, which is written whole
-    ("experiment/record/epoch_log.py", "open"),  # to flush it
+    ("experiment/record/run_folder.py", "open"),  # to flush it
     ("experiment/record/run_folder.py", "rename"),  # of a whole file
     ("system/signals.py", "open"), ("distributed/launch.py", "open"),  # /dev/null
 }  # fmt: skip

@@ -22,7 +22,7 @@ from torch_geometric.data import InMemoryDataset
 import graphcl
 from graphcl.config import read_config
 from graphcl.experiment import scoring
-from graphcl.experiment.record import epoch_log, run_folder, seed_files
+from graphcl.experiment.record import run_folder, seed_files
 from graphcl.models.saved import read_saved
 from graphcl.run import main
 from graphcl.system.signals import Stop
@@ -90,13 +90,13 @@ def assert_same(one, other):
 
 def after_epoch(act):
     """Return a function of a monkeypatch: after each new row in the log, `act(folder, (seed, epoch))` is called."""
-    honest = epoch_log.EpochLog.add
+    honest = run_folder.EpochLog.add
 
     def add(self, seed, epoch):
         honest(self, seed, epoch)
         act(self.folder, (seed, epoch.epoch))
 
-    return lambda patch: patch.setattr(epoch_log.EpochLog, "add", add)
+    return lambda patch: patch.setattr(run_folder.EpochLog, "add", add)
 
 
 def killed_in_a_line(folder, place):
