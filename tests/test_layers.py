@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import graphcl
+from graphcl.run import main
 
 PACKAGE = Path(graphcl.__file__).parent
 
@@ -135,3 +138,86 @@ def test_a_broken_dependency_is_named(tmp_path):
 def test_public_names_exist_and_are_sorted():
     assert all(hasattr(graphcl, name) for name in graphcl.__all__)
     assert len(set(graphcl.__all__)) == len(graphcl.__all__)
+
+
+KINDS = {
+    "pairs": ({"relation", "targets"}, set(), set()),
+    "groups": ({"groups"}, set(), set()),
+    "towers": ({"towers", "target_encoder"}, {"TwoTowers"}, {"separate"}),
+    "nodes": (set(), {"NodeModel", "NodeDataset"}, {"nodes"}),
+    "sparse rows": (set(), {"SparseRows", "WLSparse"}, {"sparse"}),
+}
+"""Kind of what is trained -> attributes of a data set or of settings, names and texts by which code asks for it."""
+
+
+def asks(source, attributes, names, texts):
+    """Return whether the code `source` asks for a kind."""
+    tree = ast.parse(source)
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in attributes:
+            owner = ast.unparse(node.value).rpartition(".")[2]
+            if owner in ("dataset", "data", "config", "settings", "self"):
+                return True
+        if isinstance(node, ast.Name) and node.id in names:
+            return True
+        if isinstance(node, ast.Constant) and node.value in texts and id(node) not in docs:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_few_files_ask_what_is_trained(kind):
+    """Outside the tasks and the subject's own folder, at most six files name a kind."""
+    files = [path for path in PACKAGE.rglob("*.py") if not {"tasks", "extensions"} & {*path.relative_to(PACKAGE).parts}]
+    found = [str(path.relative_to(PACKAGE)) for path in files if asks(path.read_text(), *KINDS[kind])]
+    assert len(found) <= 6, found
+
+
+def test_the_check_of_kinds_sees_a_question():
+    assert asks("if dataset.relation is None:\n    pass", *KINDS["pairs"])
+    assert asks("rows == 'nodes'", *KINDS["nodes"])
+    assert not asks('"""nodes"""\nloader.relation', *KINDS["nodes"])
+
+
+def test_the_core_trains_without_the_extensions(tmp_path):
+    """No module of the core imports one, and a run needs none."""
+    code = f"""
+import sys
+from importlib import metadata
+every = metadata.entry_points
+def others(**given):
+    points = every(**given)
+    return [point for point in points if "graphcl.extensions" not in point.value] if given else points
+metadata.entry_points = others
+sys.modules["graphcl.extensions"] = None
+from graphcl.run import main
+words = ["--dataset", "synthetic", "--epochs", "1", "--seeds", "0", "--eval", "knn", "--report", "false"]
+sys.exit(main([*words, "--out", {str(tmp_path / "run")!r}]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "trained encoder" in done.stdout
+
+
+def test_few_calls_lead_from_the_command_to_the_loss(tmp_path):
+    """The stack of our own functions at the formula of the loss, from `main`."""
+    stacks = set()
+
+    def watch(frame, event, _):
+        if event == "call" and frame.f_code.co_filename.endswith("losses/formulas/infonce.py"):
+            stack, own = frame, []
+            while stack is not None:
+                if str(PACKAGE) in stack.f_code.co_filename:
+                    own.append(f"{Path(stack.f_code.co_filename).stem}.{stack.f_code.co_name}")
+                stack = stack.f_back
+            stacks.add(tuple(reversed(own)))
+
+    sys.setprofile(watch)
+    try:
+        words = ["--dataset", "synthetic", "--epochs", "1", "--seeds", "0", "--eval", "none", "--report", "false"]
+        assert main([*words, "--out", str(tmp_path / "run")]) == 0
+    finally:
+        sys.setprofile(None)
+    assert stacks
+    assert max(map(len, stacks)) <= 9, stacks  # eight, and the formula
