@@ -233,7 +233,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         h = self._embedded(X, role)
         return self.model_.features(h)
 
-    def sparse_rows(self, X: Any) -> Embeddings:
+    def sparse_rows(self, X: Any) -> Any:
         """Return the embeddings of the graphs `X` by the encoder `wl_sparse`, with all of their columns.
 
         `graphcl.extensions.sparse.index.SparseIndex` searches them.
