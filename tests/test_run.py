@@ -113,8 +113,7 @@ def test_bars_on_a_terminal(monkeypatch):
     monkeypatch.setattr(sys, "stderr", screen := io.StringIO())
     monkeypatch.setattr(screen, "isatty", lambda: True)
     training = SimpleNamespace(settings=TrainingSettings(epochs=20), loader=range(5), steps=31, epoch=6)
-    training.method = SimpleNamespace(contrasts_nodes=False)
-    with showing(), progress.TrainingBar(0, make_config({"epochs": 20, "batch_size": 10}), Stop()) as bar:
+    with showing(), progress.TrainingBar(0, make_config({"epochs": 20, "batch_size": 10}), Stop(), True) as bar:
         bar.step(training)  # not the first step, as in a resumed run
         bar.epoch(Epoch(7, 0.5, 0.25, -1.0, 2.0, 1.0))
     *_, line = [each for each in screen.getvalue().split("\r") if each.strip()]
@@ -126,7 +125,7 @@ def test_bars_on_a_terminal(monkeypatch):
 
 def test_the_total_of_a_bar_is_that_of_the_graphs():
     loader = make_loader(load_dataset(small_graphs(36)), 10)
-    count = progress.TrainingBar(0, make_config({"batch_size": 10}), Stop())._graphs_in(loader)
+    count = progress.TrainingBar(0, make_config({"batch_size": 10}), Stop(), True)._graphs_in(loader)
     assert [count(steps) for steps in (0, 1, 3, 4, 5, 8)] == [0, 10, 30, 36, 46, 72]
 
 

@@ -30,11 +30,11 @@ def load_arguments(config: Config) -> dict[str, Any]:
     """Return the arguments of `load_with_pairs` for the data set of a configuration; all are hashable."""
     keys = {"data_root", "mirror", *Features.model_fields, *TABLE}
     categories = takes_categories(config.encoder["name"])
-    lists = config.model_dump(include=keys)
-    given = {key: tuple(value) if isinstance(value, list) else value for key, value in lists.items()}
+    settings = config.model_dump(include=keys)
+    settings = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
     pairs = None if config.positives in ("views", "group") else config.positives
     more = {"pairs": pairs, "targets": config.targets, "init": config.init, "rows": rows_of(vars(config))}
-    return {"source": config.dataset, **given, "categories": categories, **more}
+    return {"source": config.dataset, **settings, "categories": categories, **more}
 
 
 def load_with_pairs(
@@ -43,7 +43,7 @@ def load_with_pairs(
     targets: str | None = None,
     init: str | None = None,
     rows: str = "graphs",
-    **given: Any,
+    **settings: Any,
 ) -> GraphDataset:
     """Load a data set, and its pairs and targets if it has them.
 
@@ -53,21 +53,22 @@ def load_with_pairs(
         targets: name or path of the data set of the targets, if not `source`.
         init: initial weights, see `Config`, which expect certain columns.
         rows: what the method contrasts, see `rows_of`.
-        given: further arguments of `load_dataset`.
+        settings: further arguments of `load_dataset`.
     """
     sources, nodes = [source] if targets is None else [source, targets], rows != "graphs"
     if init is None:
-        named = [each for each in sources if _is_named(each)] or sources
-        others = {key: value for key, value in given.items() if key not in ("mirror", "tu_features")}
-        sets = [load_dataset(each, nodes=nodes, **(given if each in named else others)) for each in sources]
+        named = [name for name in sources if _is_named(name)] or sources
+        of_files = {key: value for key, value in settings.items() if key not in ("mirror", "tu_features")}
+        sets = [load_dataset(name, nodes=nodes, **(settings if name in named else of_files)) for name in sources]
     else:
         description, keys = read_saved(init)[0], ("data_root", "mirror", *TABLE)
         stored: dict[str, Any] = {"features": description.features, "max_degree": description.max_degree}
         stored["tu_features"] = description.settings.get("tu_features", "labels")
         for key, value in stored.items():
-            if (asked := given.get(key, value)) not in (Features.model_fields[key].default, value):
-                raise InputError(f"`{key}` is {value} in `init` {init}, got {asked}; leave it out.")
-        sets = [load_for(description, each, nodes=nodes, **{key: given[key] for key in keys}) for each in sources]
+            if settings.get(key, value) not in (Features.model_fields[key].default, value):
+                raise InputError(f"`{key}` is {value} in `init` {init}, got {settings[key]}; leave it out.")
+        rules = {key: settings[key] for key in keys}
+        sets = [load_for(description, name, nodes=nodes, **rules) for name in sources]
     return sets[0] if pairs is None else with_pairs(sets[0], pairs, *sets[1:])
 
 
@@ -102,38 +103,33 @@ def load_for(
     for key in () if kind is None else kind.settings & KEPT_SETTINGS & description.settings.keys():
         if (value := description.settings[key]) != Loading.model_fields[key].default:
             settings[key] = value
-    features = description.features
+    features, path = description.features, as_path(source)
     # Without labels the encoder needs no `x`, which networks may lack, so do not request features from `x`.
-    path = as_path(source)
     stored = isinstance(source, GraphDataset) or (isinstance(path, Path) and is_on_disk(path))
     first = features if nodes or not (stored or "labels" in features) else "auto"
-    categories = takes_categories(description.encoder.name)
-    given = dataset = load_dataset(
-        source, data_root, mirror, first, description.max_degree, categories=categories, nodes=nodes, **settings
-    )
+    categories, degrees = takes_categories(description.encoder.name), description.max_degree
+    dataset = load_dataset(source, data_root, mirror, first, degrees, categories=categories, nodes=nodes, **settings)
+    name, columns = dataset.name, dataset.num_features
     trained = f"the encoder was trained on {description.dataset} with"
-    if "labels" in features and given.features == "constant" and not isinstance(source, GraphDataset):
-        raise InputError(f"{given.name} has no node labels (no `x`); {trained} {description.columns()}.")
-    complete = "labels" in features and given.num_features == description.in_channels
-    if not isinstance(given, MappedDataset) and features != "labels" and not complete and not nodes:
-        dataset = load_dataset(given, features=features, degree_columns=description.degree_columns or None)
-        dataset.invalid = given.invalid
+    if "labels" in features and dataset.features == "constant" and not isinstance(source, GraphDataset):
+        raise InputError(f"{name} has no node labels (no `x`); {trained} {description.columns()}.")
+    has = f"{name} has {columns} columns of `x` ({dataset.features})"
+    complete = "labels" in features and columns == description.in_channels
+    if not (isinstance(dataset, MappedDataset) or features == "labels" or complete or nodes):
+        invalid = dataset.invalid
+        dataset = load_dataset(dataset, features=features, degree_columns=description.degree_columns or None)
+        dataset.invalid = invalid
     if dataset.num_features != description.in_channels:
-        raise InputError(
-            f"{given.name} has {given.num_features} columns of `x` ({given.features}); {trained} "
-            f"{description.columns()}."
-        )
+        raise InputError(f"{has}; {trained} {description.columns()}.")
     encoder, whole = description.encoder, not dataset[0].x.is_floating_point()
-    fits = takes_categories(encoder.name) if whole else takes_numbers(encoder.name)
-    if encoder.arguments is not None and not fits:
+    if encoder.arguments is not None and not (takes_categories if whole else takes_numbers)(encoder.name):
         kinds = ["numbers", "categories as whole numbers"]
-        raise InputError(f"`x` of {given.name} holds {kinds[whole]}; {trained} {kinds[not whole]}.")
-    if description.edge_dim is not None and description.edge_dim != (columns := dataset.num_edge_features or None):
-        raise InputError(
-            f"{given.name} has {columns or 'no'} columns of `edge_attr`; {trained} {description.edge_dim}, which it "
-            "requires."
-        )
-    if description.edge_weight is not None and description.edge_weight != (has := dataset.has_edge_weight):
-        found = "has weights of edges" if has else "has no `edge_weight`, so each edge counts as 1"
-        warn(f"{given.name} {found}, but the encoder was trained {'without' if has else 'with'} weights.")
+        raise InputError(f"`x` of {name} holds {kinds[whole]}; {trained} {kinds[not whole]}.")
+    edge_dim, weighted = dataset.num_edge_features or None, dataset.has_edge_weight
+    if description.edge_dim not in (None, edge_dim):
+        what = f"{name} has {edge_dim or 'no'} columns of `edge_attr`"
+        raise InputError(f"{what}; {trained} {description.edge_dim}, which it requires.")
+    if description.edge_weight not in (None, weighted):
+        what = "has weights of edges" if weighted else "has no `edge_weight`, so each edge counts as 1"
+        warn(f"{name} {what}, but the encoder was trained {'without' if weighted else 'with'} weights.")
     return dataset.standardised(description.scales) if description.scales and not dataset.scales else dataset

@@ -24,6 +24,7 @@ from graphcl.experiment.record.tracking import TRACKERS
 from graphcl.experiment.runtime import setup_runtime
 from graphcl.experiment.trial import Trial, warn_of_columns
 from graphcl.experiment.vectors import warn_of_vectors
+from graphcl.references.rows import scores_of
 from graphcl.system.progress import showing
 from graphcl.system.signals import lasting_streams
 from graphcl.tasks.evaluation import with_usable_evaluation
@@ -50,10 +51,7 @@ class RunResult:
     @property
     def scores(self) -> dict[str, dict[str, list[FoldScores]]]:
         """Evaluator -> row, such as `majority`, `untrained` or `trained` -> one `FoldScores` per seed."""
-        return {
-            name: {row: [FoldScores.of(seed[row]) for seed in score["per_seed"]] for row in score["per_seed"][0]}
-            for name, score in self.summary.get("scores", {}).items()
-        }
+        return scores_of(self.summary)
 
     @property
     def rows(self) -> dict[str, Summary]:

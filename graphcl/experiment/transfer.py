@@ -41,7 +41,7 @@ from graphcl.experiment.scoring import score_rows
 from graphcl.loaders.loader import make_loader
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.saved import EncoderDescription, new_encoder, read_encoder, read_saved
-from graphcl.references.rows import compared
+from graphcl.references.rows import compared, scores_of
 from graphcl.registry import encoders
 from graphcl.report.summary import PLUS_MINUS, environment, protocol, protocol_line, table_lines, unit
 from graphcl.system.files import MAX_METRICS, append_text, read_json, read_text, write_text
@@ -93,10 +93,7 @@ def transfer(
         print(f"{dataset}, features: {dataset.features}; {trained_on}; device: {device}; {folder}/{invalid}")
 
         result = read_json(folder / "result.json") if (folder / "result.json").exists() else {}
-        scores: dict[str, dict[str, list[FoldScores]]] = {
-            name: {row: [FoldScores.of(of_seed[row]) for of_seed in entry["per_seed"]] for row in LABELS[mode]}
-            for name, entry in result.get("scores", {}).items()
-        }
+        scores = scores_of(result)
         finished = seeds[: max((len(rows["trained"]) for rows in scores.values()), default=0)]
         _drop_unfinished(folder / "metrics.jsonl", finished)
         rate = 1.0 if tuning is None else tuning["label_rate"]

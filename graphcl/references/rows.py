@@ -136,6 +136,14 @@ def has_form_for(evaluator: str, row: Row) -> bool:
     return form in evaluators.fact(evaluator, "forms").split()
 
 
+def scores_of(result: Mapping[str, Any]) -> dict[str, dict[str, list[FoldScores]]]:
+    """Return evaluator -> row -> one score per seed in the content of `result.json`, as `compared` has written them."""
+    return {
+        name: {row: [FoldScores.of(seed[row]) for seed in entry["per_seed"]] for row in entry["per_seed"][0]}
+        for name, entry in result.get("scores", {}).items()
+    }
+
+
 def compared(rows: Mapping[str, Sequence[FoldScores]]) -> dict[str, Any]:
     """Return one evaluator's entry in `result.json`: the mean of each row, and two gains of `trained`, if there is one.
 

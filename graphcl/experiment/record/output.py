@@ -28,7 +28,7 @@ from graphcl.experiment.record.tracking import Tracker, tracking
 from graphcl.experiment.trial import SeedResult, Trial
 from graphcl.losses import Loss
 from graphcl.models.saved import read_saved
-from graphcl.references.rows import compared, row_labels, without_training
+from graphcl.references.rows import compared, row_labels, scores_of, without_training
 from graphcl.registry import encoders, registering_modules
 from graphcl.report.summary import card, environment, protocol, score_lines, unit
 from graphcl.system.files import write_text, write_whole
@@ -162,9 +162,9 @@ class RunOutput(Output):
         self._seconds = _added(self._seconds, result.seconds)
 
         seeds = [*folder.finished, seed]
-        scores = {}
+        scores, earlier = {}, scores_of(folder.result)
         for name, rows in result.scores.items():
-            before = folder.scores(name)
+            before = earlier.get(name, {})
             scores[name] = compared({row: [*before.get(row, []), score] for row, score in rows.items()})
         epoch_scores = dict(folder.result.get("epoch_scores", {}))
         if result.epoch_scores:

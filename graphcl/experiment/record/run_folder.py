@@ -15,7 +15,6 @@ from graphcl.config import RUNTIME_SETTINGS, Config, make_config, read_config, t
 from graphcl.config.nested import differences
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.errors import InputError, reason
-from graphcl.evaluate import FoldScores
 from graphcl.experiment.record.seed_files import EMBEDDINGS, add_encoder, add_rows
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.saved import EncoderDescription, read_encoder, read_saved
@@ -92,11 +91,6 @@ class RunFolder:
     def finished(self) -> list[int]:
         """Finished seeds."""
         return list(self.result.get("seeds", []))
-
-    def scores(self, evaluator: str) -> dict[str, list[FoldScores]]:
-        """Return the scores by `evaluator`: row, such as `trained` -> one score per finished seed."""
-        kept = self.result.get("scores", {}).get(evaluator, {}).get("per_seed", [])
-        return {row: [FoldScores.of(of_seed[row]) for of_seed in kept] for row in (kept[0] if kept else ())}
 
     def add_seed(
         self, seed: int, model: ContrastiveModel, description: EncoderDescription, h: Any, y: Any, dataset: GraphDataset
