@@ -134,8 +134,17 @@ def retrieval(
     )
     if places is not None and places.shape != (kernel.n,):
         raise InputError(f"`place` must hold one number for each of {kernel.n} rows, got shape {list(places.shape)}.")
-    if pairs is not None or group is not None:
-        rank, parts = _ranking(kernel.n, group, pairs, targets, split)
+    rank: Rank | None = None
+    if pairs is not None:
+        if split is None:
+            raise InputError("retrieval of `pairs` needs their `split`; pass the rows of train, valid and test.")
+        rank, parts = _by_pairs(kernel.n, pairs, targets), split_parts(split, kernel.n)
+    elif group is not None:
+        numbers = group_numbers(group, kernel.n)
+        parts = group_split(numbers) if split is None else split_parts(split, kernel.n)
+        check_groups_apart(parts, numbers)
+        rank = _by_group(numbers)
+    if rank is not None:
         score = _on_parts(kernel, rank, parts, places, seed, on_test)
         if on_fold is not None:
             on_fold(1, 1)
@@ -196,23 +205,9 @@ def standardised(rows: np.ndarray, like: np.ndarray) -> np.ndarray:
     return scaled
 
 
-def _ranking(
-    n: int,
-    group: Tensor | np.ndarray | None,
-    pairs: Tensor | None,
-    targets: Tensor | None,
-    split: Mapping[str, Any] | None,
-) -> tuple[Rank, Mapping[str, np.ndarray]]:
-    """Return the function that ranks a part of the n rows, for pairs or else groups, and the parts."""
-    if pairs is not None:
-        if split is None:
-            raise InputError("retrieval of `pairs` needs their `split`; pass the rows of train, valid and test.")
-        return _by_pairs(n, pairs, targets), split_parts(split, n)
-    assert group is not None
-    numbers = group_numbers(group, n)
-    parts = group_split(numbers) if split is None else split_parts(split, n)
-    check_groups_apart(parts, numbers)
-    return lambda similarity, rows, place: rank_by(similarity, numbers, rows, rows, n, place), parts
+def _by_group(numbers: Tensor) -> Rank:
+    """Return the function that ranks the rows of a part for each other."""
+    return lambda similarity, rows, place: rank_by(similarity, numbers, rows, rows, len(numbers), place)
 
 
 def _by_pairs(n: int, pairs: Tensor, targets: Tensor | None) -> Rank:
