@@ -134,27 +134,20 @@ class GraphDataset(InMemoryDataset):
     @property
     def ids(self) -> np.ndarray:
         """Id of each row, `[n]` of int64 or of Python strings: the attribute `id` of the graphs; else its index."""
-        own = self._data.get("id") if self.rows == "graphs" else None
-        n = len(self) if self.rows == "graphs" else self.num_rows
-        rows = range(n) if self._indices is None else self._indices
-        if isinstance(own, Tensor) and own.dtype == torch.long and isinstance(rows, range) and rows.step == 1:
-            one_each = own.shape == (len((self.slices or {}).get("id", ())) - 1,)
-            found = own[rows.start : rows.stop].numpy() if one_each else np.empty(0)
-            if len(found) == n:  # without a list of as many objects
-                return found
-        values = own.tolist() if isinstance(own, Tensor) else own
-        if isinstance(values, list):
-            values = [_id(each) for each in values]
-            values = values if self._indices is None else [values[i] for i in self.indices()]
-        if not isinstance(values, list) or len(values) != n or not all(isinstance(each, int | str) for each in values):
-            if own is not None:
-                warn(
-                    f"`id` of {self.name} is not one whole number or string for each graph; positions are used instead."
-                )
-            return np.arange(n)
-        if all(isinstance(each, int) and abs(each) < 2**63 for each in values):
-            return np.array(values, np.int64)
-        return np.array([str(each) for each in values], object)
+        ids = self._data.get("id") if self.rows == "graphs" else None
+        if ids is None:
+            return np.arange(len(self) if self.rows == "graphs" else self.num_rows)
+        chosen = slice(None) if self._indices is None else np.asarray(self._indices)
+        total = len(self.slices["edge_index"]) - 1 if self.slices else 1
+        if isinstance(ids, Tensor) and ids.dtype == torch.long and ids.shape == (total,):
+            return ids.numpy()[chosen]
+        values = [_id(value) for value in (ids.tolist() if isinstance(ids, Tensor) else ids)]
+        if len(values) != total or not all(isinstance(value, int | str) for value in values):
+            warn(f"`id` of {self.name} is not one whole number or string for each graph; positions are used instead.")
+            return np.arange(len(self))
+        if all(isinstance(value, int) and abs(value) < 2**63 for value in values):
+            return np.array(values, np.int64)[chosen]
+        return np.array([str(value) for value in values], object)[chosen]
 
     @property
     def has_edge_weight(self) -> bool:
@@ -169,7 +162,7 @@ class GraphDataset(InMemoryDataset):
     @property
     def sides(self) -> list[GraphDataset]:
         """This data set and, if there are any, its targets."""
-        return [each for each in (self, self.targets) if each is not None]
+        return [self] if self.targets is None else [self, self.targets]
 
     @property
     def num_rows(self) -> int:
@@ -185,18 +178,19 @@ class GraphDataset(InMemoryDataset):
 
         `graphs` are the indices of the graphs to measure; default: all. See `graphcl.graphs.columns.column_scale`.
         """
-        found = {}
+        scales, mask = dict[str, Scale](), None
+        if graphs is not None or self._indices is not None:
+            rows = torch.arange(len(self)) if self._indices is None else torch.as_tensor(list(self._indices))
+            chosen = rows if graphs is None else rows[graphs]
+            mask = torch.zeros(int(chosen.max()) + 1, dtype=torch.bool).index_fill(0, chosen, True)
         for key in ("x", "edge_attr"):
             values = self._data.get(key)
             if isinstance(values, Tensor) and values.is_floating_point() and values.dim() in (1, 2) and len(values):
-                if graphs is not None or self._indices is not None:
-                    chosen = torch.arange(len(self)) if graphs is None else graphs
-                    chosen = chosen if self._indices is None else torch.as_tensor(list(self._indices))[chosen]
-                    mask = torch.zeros(int(chosen.max()) + 1, dtype=torch.bool).index_fill(0, chosen, True)
+                if mask is not None:
                     rows = mask.repeat_interleave((self.slices or {})[key][: len(mask) + 1].diff())
                     values = values[: len(rows)][rows]
-                found[key] = column_scale(values)
-        return found
+                scales[key] = column_scale(values)
+        return scales
 
     def standardised(self, scales: Mapping[str, Scale] | None = None) -> GraphDataset:
         """Return a copy with standardised columns of `x` and `edge_attr`, which shares all other tensors.
@@ -204,12 +198,22 @@ class GraphDataset(InMemoryDataset):
         Args:
             scales: mean and deviation of each column; default: `column_scales()`.
         """
-        found, found._data, found._data_list = copy.copy(self), copy.copy(self._data), None
-        found.scales = self.column_scales() if scales is None else scales
-        for key, scale in found.scales.items():
-            if (values := found._data.get(key)) is not None:
-                found._data[key] = standardise(values, torch.tensor(scale, dtype=torch.float64, device=values.device))
-        return found
+        changed = self.with_values()
+        changed.scales = self.column_scales() if scales is None else scales
+        for key, scale in changed.scales.items():
+            values = changed._data.get(key)
+            if values is not None:
+                changed._data[key] = standardise(values, torch.tensor(scale, dtype=torch.float64, device=values.device))
+        return changed
+
+    def with_values(self, slices: Mapping[str, Tensor] | None = None, **values: Any) -> GraphDataset:
+        """Return a copy with other values of some attributes, and other slices if given; all others are shared."""
+        changed = copy.copy(self)
+        changed._data, changed._data_list = copy.copy(self._data), None
+        changed.slices = self.slices if slices is None else {**(self.slices or {}), **slices}
+        for key, value in values.items():
+            changed._data[key] = value
+        return changed
 
     def sample(self) -> list[Data]:
         """Return two graphs, to try settings on."""
@@ -224,44 +228,33 @@ class GraphDataset(InMemoryDataset):
             >>> found["graphs"], found == load_dataset("synthetic").fingerprint()
             (600, True)
         """
-        digest = hashlib.sha256()
-        slices = {f"{key}.slices": value for key, value in (self.slices or {}).items()}
-        split = self.split or {}
-        parts = {**self._data.to_dict(), **slices, **{f"split.{part}": rows for part, rows in split.items()}}
+        digest, parts = hashlib.sha256(), dict[str, Any](self._data.to_dict())
+        parts |= {f"{key}.slices": value for key, value in (self.slices or {}).items()}
+        parts |= {f"split.{part}": rows for part, rows in (self.split or {}).items()}
         classes = [] if self.classes is None else self.classes.tolist()
         if classes != list(range(len(classes))):  # 0, 1, ... are left out, for the digests of earlier versions
             parts["dataset.classes"] = classes
-        if self.relation is not None:
-            fields = {f"relation.{key}": value for key, value in vars(self.relation).items()}
-            parts |= {
-                key: value for key, value in fields.items() if isinstance(value, Tensor) and "component" not in key
-            }
+        fields = {} if self.relation is None else vars(self.relation)
+        parts |= {f"relation.{key}": fields[key] for key in fields if key != "component"}
         if self.targets is not None:
             parts["targets"] = [self.targets.fingerprint()["digest"]]
         for key, value in sorted(parts.items()):
-            if isinstance(value, list) and all(isinstance(each, str | int | float | np.generic) for each in value):
+            if isinstance(value, list) and all(isinstance(entry, str | int | float | np.generic) for entry in value):
                 digest.update(repr((key, value)).encode())
             elif isinstance(value, Tensor):
                 digest.update(f"{key} {value.dtype} {list(value.shape)}\n".encode())
-                if isinstance(value, Compact):
-                    self._add_compact(digest, key, value)
-                    continue
-                self._add_bytes(digest, key, value.detach().cpu().contiguous().flatten().view(torch.uint8))
+                self._add_bytes(digest, key, value)
         sizes = {"graphs": len(self), "nodes": self._data.x.size(0), "edges": self._data.edge_index.size(1)}
         return {**sizes, "digest": digest.hexdigest()[:16]}
 
-    def _add_bytes(self, digest: Any, key: str, content: Tensor) -> None:
+    def _add_bytes(self, digest: Any, key: str, value: Tensor) -> None:
         """Add the bytes of one tensor to `digest`."""
-        digest.update(content.numpy())
-
-    def _add_compact(self, digest: Any, key: str, value: Compact) -> None:
-        """Add the floats of compact columns to `digest`."""
-        for part in value.parts():
-            digest.update(part.cpu().flatten().view(torch.uint8).numpy())
+        for part in value.parts() if isinstance(value, Compact) else (value,):
+            digest.update(part.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
 
     def __repr__(self) -> str:
-        own = self._data.x[:1000, : self.num_features - self.degree_columns]  # enough to see whether they are one-hot
-        numbers = own.is_floating_point() and not bool(((own == 0) | (own == 1)).all())
+        labels = self._data.x[:1000, : self.num_features - self.degree_columns]  # enough to see if they are one-hot
+        numbers = labels.is_floating_point() and not bool(((labels == 0) | (labels == 1)).all())
         kind = self.features.replace("labels", "numbers") if numbers else self.features
         columns = f"x: {_count(self.num_features, 'column')} ({kind})"
         if self.num_edge_features:
@@ -290,12 +283,12 @@ def class_labels(
         InputError: `y` mixes strings and numbers, or a number is 2^63 or more.
     """
     if isinstance(y, list):  # as PyG collates strings
-        values = [each[0] if isinstance(each, list | np.ndarray) and np.size(each) == 1 else each for each in y]
-        texts = [isinstance(each, str) for each in values]
+        values = [value[0] if isinstance(value, list | np.ndarray) and np.size(value) == 1 else value for value in y]
+        texts = [isinstance(value, str) for value in values]
         if any(texts) and not all(texts):
             graph = texts.index(not texts[0])
-            found = f"{one_line(repr(values[0]), 40)} of graph 0, {one_line(repr(values[graph]), 40)} of graph {graph}"
-            raise InputError(f"{what}: `y` mixes strings and numbers: {found}; use one kind.")
+            both = f"{one_line(repr(values[0]), 40)} of graph 0, {one_line(repr(values[graph]), 40)} of graph {graph}"
+            raise InputError(f"{what}: `y` mixes strings and numbers: {both}; use one kind.")
         if all(texts) and len(texts) == num_graphs:
             names, index = np.unique(np.array(values, dtype=object), return_inverse=True)
             return torch.from_numpy(index), names

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -10,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphcl.datasets.dataset import GraphDataset
 from graphcl.errors import InputError, one_line
 
 NO_GROUP = -1
 """Number of a graph without a group."""
-
-
 _WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
+"""Dtypes whose numbers are kept; not uint64, whose 2^64 - 1 would become -1."""
 
 
 class GroupNumbers:
@@ -32,7 +31,7 @@ class GroupNumbers:
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, int] = {}
+        self._names: dict[str, int] = {}
         self._kind: type | None = None
 
     def __call__(self, groups: Sequence[Any] | Tensor, what: str = "own") -> Tensor:
@@ -41,39 +40,34 @@ class GroupNumbers:
         Raises:
             InputError: a group is neither a whole number from 0 on nor a string, or the groups mix both.
         """
-        if isinstance(groups, Tensor) and groups.dtype in _WHOLE:  # not uint64, whose 2^64 - 1 would become -1
-            numbers = groups.detach().cpu().flatten().long()
-            self._of_kind(int, what, bool((numbers != NO_GROUP).any()))
-            for graph in (numbers < NO_GROUP).nonzero().flatten()[:1].tolist():
-                raise _invalid(int(numbers[graph]), graph, what)
-            return numbers
-        return torch.tensor([self._number(each, graph, what) for graph, each in enumerate(groups)], dtype=torch.long)
+        if not isinstance(groups, Tensor) or groups.dtype not in _WHOLE:
+            return torch.tensor([self._number(value, graph, what) for graph, value in enumerate(groups)]).long()
+        numbers = groups.detach().cpu().flatten().long()
+        for graph in (numbers < NO_GROUP).nonzero().flatten()[:1].tolist():
+            self._number(int(numbers[graph]), graph, what)  # raises
+        for graph in (numbers != NO_GROUP).nonzero().flatten()[:1].tolist():
+            self._number(int(numbers[graph]), graph, what)  # records the kind
+        return numbers
 
     def _number(self, value: Any, graph: int, what: str) -> int:
         if isinstance(value, Tensor | np.generic | np.ndarray):
             entries = value.reshape(-1).tolist()
             value = entries[0] if len(entries) == 1 else value
-        if value is None or (isinstance(value, float) and value != value):
+        text = isinstance(value, str)
+        if value is None or (isinstance(value, float) and value != value) or (text and not value.strip()):
             return NO_GROUP
-        if isinstance(value, str):
-            if not value.strip():
-                return NO_GROUP
-            self._of_kind(str, what)
-            return self._known.setdefault(value, len(self._known))
-        if not isinstance(value, int | float) or value != value // 1 or not NO_GROUP <= value < 2**63:
-            raise _invalid(value, graph, what)
-        self._of_kind(int, what, value != NO_GROUP)
-        return int(value)
-
-    def _of_kind(self, kind: type, what: str, seen: bool = True) -> None:
-        """Record that groups of this kind were seen; raise InputError if groups of the other kind were seen before."""
-        if seen and self._kind not in (None, kind):
-            raise InputError(f"{what}: `group` mixes numbers and strings; use one kind, or None for no group.")
-        self._kind = kind if seen else self._kind
+        if not text and not (isinstance(value, int | float) and value == value // 1 and NO_GROUP <= value < 2**63):
+            rule = "a string or a whole number from 0 on (-1, None or '': no group)"
+            raise InputError(f"{what}: `group` of graph {graph} must be {rule}, got {one_line(repr(value), 40)}.")
+        if text or value != NO_GROUP:
+            if self._kind is not None and text != (self._kind is str):
+                raise InputError(f"{what}: `group` mixes numbers and strings; use one kind, or None for no group.")
+            self._kind = str if text else int
+        return self._names.setdefault(value, len(self._names)) if text else int(value)
 
 
-def with_groups(dataset: Any, groups: Iterable[Any] | Tensor) -> Any:
-    """Return a copy of a `GraphDataset` with the groups `[n]`, see `GroupNumbers`; the copy shares all other tensors.
+def with_groups(dataset: GraphDataset, groups: Iterable[Any] | Tensor) -> GraphDataset:
+    """Return a copy of a data set with the groups `[n]`, see `GroupNumbers`; the copy shares all other tensors.
 
     Raises:
         InputError: there is not one group per graph, or a group is invalid.
@@ -82,16 +76,9 @@ def with_groups(dataset: Any, groups: Iterable[Any] | Tensor) -> Any:
     if len(groups) != len(dataset):
         raise InputError(f"`groups` must have one entry per graph, got {len(groups)} for {len(dataset)} graphs.")
     chosen = torch.as_tensor(list(dataset.indices()))
-    found, found._data, found._data_list = copy.copy(dataset), copy.copy(dataset._data), None
-    total = dataset.slices["edge_index"].numel() - 1  # also of the graphs that a part of a data set leaves out
-    found._data.group = torch.full((total,), NO_GROUP).index_copy(0, chosen, GroupNumbers()(groups, dataset.name))
-    found.slices = {**dataset.slices, "group": torch.arange(total + 1)}
-    return found
-
-
-def _invalid(value: Any, graph: int, what: str) -> InputError:
-    rule = "a string or a whole number from 0 on (-1, None or '': no group)"
-    return InputError(f"{what}: `group` of graph {graph} must be {rule}, got {one_line(repr(value), 40)}.")
+    total = len((dataset.slices or {})["edge_index"]) - 1  # also of the graphs that a part of a data set leaves out
+    numbers = torch.full((total,), NO_GROUP).index_copy(0, chosen, GroupNumbers()(groups, dataset.name))
+    return dataset.with_values({"group": torch.arange(total + 1)}, group=numbers)
 
 
 def describe_groups(groups: Tensor) -> str:

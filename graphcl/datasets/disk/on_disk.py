@@ -13,8 +13,11 @@
 
 from __future__ import annotations
 
+import math
+import mmap
 import os
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -28,16 +31,28 @@ from torch_geometric.data.separate import separate
 
 from graphcl.arguments import Count, Name, Settings, interval, named_arguments, problems
 from graphcl.datasets.dataset import Benchmark, Classes, GraphDataset
-from graphcl.datasets.disk.npy import map_npy
 from graphcl.datasets.groups import NO_GROUP
 from graphcl.datasets.settings import FeatureName
-from graphcl.datasets.store import LARGEST
+from graphcl.datasets.store import LARGEST, describe
 from graphcl.errors import InputError, one_line, reason
 from graphcl.graphs.compact import Compact, Layout
 from graphcl.system.arrays import decode
 from graphcl.system.files import read_json
 
 META = "graphcl.json"
+CHECKED = ("edge_index", "x", "edge_attr", "edge_weight")
+"""Attributes that `MappedDataset.check` checks."""
+_BLOCK, _BLOCKS = 4096, 1024
+"""Size in bytes of the blocks that `MappedDataset.fingerprint` reads, and their largest number in one file."""
+_INTEGERS, _FLOATS = ("uint8", "int8", "int16", "int32", "int64"), ("float16", "float32", "float64")
+_NAMES = ("bool", *_INTEGERS, *_FLOATS, "complex64", "complex128")
+_DTYPES: dict[str, torch.dtype] = {np.dtype(name).str: getattr(torch, name) for name in _NAMES}
+"""NumPy's type code in native byte order, such as `<f4` -> torch dtype."""
+CODES = {dtype: code for code, dtype in _DTYPES.items()}
+_FLAGS = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
+"""A private mapping, which reserves no memory, so that files may exceed the memory."""
+HEADER = 256
+"""Number of bytes in a header that `npy_header` returns."""
 _Int64 = Annotated[int, interval("[-9223372036854775808, 9223372036854775808)")]
 
 
@@ -51,16 +66,12 @@ class _BenchmarkMeta(Settings):
     classes: list[str] = []  # noqa: RUF012
 
 
-class CompactMeta(Settings):
+class _CompactMeta(Settings):
     """Columns in `graphcl.json` whose file holds bytes, see `graphcl.graphs.compact.Layout`."""
 
     dtype: Literal["float32", "float64", "int64"]
     kinds: list[Literal["code8", "code16", "float16", "float32", "float64", "uint8", "int16", "int32", "int64"]]
     widths: list[Count]
-
-    def layout(self) -> Layout:
-        """Return the layout of a row."""
-        return Layout(getattr(torch, self.dtype), tuple(zip(self.kinds, self.widths, strict=False)))
 
 
 class Meta(Settings):
@@ -77,15 +88,9 @@ class Meta(Settings):
     """Attribute -> attribute that names its slices file; attributes with equal slices share one file."""
     texts: list[str] = Field([])
     """Attributes that hold a string for each graph, as UTF-8 bytes."""
-    compact: dict[str, CompactMeta] = Field({})
+    compact: dict[str, _CompactMeta] = Field({})
     """Attributes whose file holds the bytes of compact columns, uint8 `[rows, bytes]`."""
     benchmark: _BenchmarkMeta | None = None
-
-
-CHECKED = ("edge_index", "x", "edge_attr", "edge_weight")
-"""Attributes that `MappedDataset.check` checks."""
-_BLOCK, _BLOCKS = 4096, 1024
-"""Size in bytes of the blocks that `MappedDataset.fingerprint` reads, and their largest number in one file."""
 
 
 class MappedDataset(GraphDataset):
@@ -111,18 +116,13 @@ class MappedDataset(GraphDataset):
         self.check(graph.to_dict(), torch.tensor([0, graph.x.size(0)]), torch.tensor([0, graph.num_edges]))
         return graph
 
-    def _add_bytes(self, digest: Any, key: str, content: Tensor) -> None:
+    def _add_bytes(self, digest: Any, key: str, value: Tensor) -> None:
+        content = value.raw.flatten() if isinstance(value, Compact) else value.flatten().view(torch.uint8)
         if key in ("y", "group", "id") or key.endswith(".slices") or content.numel() <= _BLOCK * _BLOCKS:
-            super()._add_bytes(digest, key, content)
+            super()._add_bytes(digest, key, value)
             return
         for start in torch.linspace(0, content.numel() - _BLOCK, _BLOCKS, dtype=torch.float64).long().tolist():
-            super()._add_bytes(digest, key, content[start : start + _BLOCK])
-
-    def _add_compact(self, digest: Any, key: str, value: Compact) -> None:
-        if value.raw.nbytes > _BLOCK * _BLOCKS:
-            self._add_bytes(digest, key, value.raw.flatten())
-        else:
-            super()._add_compact(digest, key, value)
+            digest.update(content[start : start + _BLOCK].numpy())
 
     def check(self, batch: Mapping[str, Tensor], ptr: Tensor, edge_ptr: Tensor) -> None:
         """Raise InputError if an edge ends outside its graph, or a feature is not finite: the file is damaged.
@@ -187,90 +187,66 @@ def check_attribute(key: str, what: str) -> None:
 
 def _open(path: Path) -> MappedDataset:
     meta = _read_meta(path / META)
-    data, slices = _attributes(path, meta)
-    _check_graphs(path, meta, data, slices)
-    classes, benchmark = _classes(path, meta, data.y), _benchmark(path, meta, data.y)
-    dataset = MappedDataset(data, slices, meta.name, meta.features, classes, meta.degree_columns, benchmark)
-    dataset.folder = path
-    return dataset
+    n, data, slices, cuts = meta.num_graphs, Data(), dict[str, Tensor](), dict[str, Tensor]()
 
+    def need(ok: object, name: str, rule: str, value: Tensor | None = None) -> None:
+        if not ok:
+            got = "" if value is None else f", got {describe(value)}"
+            raise InputError(f"{path / name}.npy must be {rule}{got}; write the folder again.")
 
-def _attributes(path: Path, meta: Meta) -> tuple[Data, dict[str, Tensor]]:
-    """Return the mapped attributes of all graphs, and where each graph starts in each of them."""
-    n, cuts, data, slices = meta.num_graphs, {}, Data(), {}
     for key in set(meta.attributes.values()):
         cut = cuts[key] = map_npy(path / f"{key}.slices.npy")
         valid = cut.shape == (n + 1,) and cut.dtype == torch.long and cut[0] == 0 and bool((cut[1:] >= cut[:-1]).all())
-        _need(valid, path / f"{key}.slices.npy", f"[{n + 1}] of int64, start at 0 and ascend, for {n} graphs", cut)
+        need(valid, f"{key}.slices", f"[{n + 1}] of int64, start at 0 and ascend, for {n} graphs", cut)
     for key, cut_as in meta.attributes.items():
-        value, cut = _map(path / f"{key}.npy", meta.compact.get(key)), cuts[cut_as]
+        value, cut, compact = map_npy(path / f"{key}.npy"), cuts[cut_as], meta.compact.get(key)
+        if compact is not None:
+            blocks = tuple(zip(compact.kinds, compact.widths, strict=False))
+            layout = Layout(getattr(torch, compact.dtype), blocks)
+            fits = value.dim() == 2 and value.dtype == torch.uint8 and value.size(1) == layout.row_bytes
+            rule = f"[rows, {layout.row_bytes}] of uint8, for fewer than 65,536 columns"
+            need(fits and layout.width < 2**16, key, rule, value)
+            value = Compact(value, layout)
         size = value.size(data.__cat_dim__(key, value) or 0) if value.dim() else -1
-        _need(size == int(cut[-1]), path / f"{key}.npy", f"of {int(cut[-1])} entries, as {cut_as}.slices.npy", value)
+        need(size == int(cut[-1]), key, f"of {int(cut[-1])} entries, as {cut_as}.slices.npy", value)
         data[key], slices[key] = value, cut
         if key in meta.texts:
-            data[key], slices[key] = _texts(value, cut, path / f"{key}.npy"), torch.arange(n + 1)
-    return data, slices
+            need(value.dtype == torch.uint8 and value.dim() == 1, key, "bytes", value)
+            try:
+                data[key], slices[key] = decode(value.numpy(), cut.numpy()), torch.arange(n + 1)
+            except UnicodeDecodeError:
+                need(False, key, "UTF-8")
 
-
-def _check_graphs(path: Path, meta: Meta, data: Data, slices: dict[str, Tensor]) -> None:
-    """Raise InputError if an attribute that all data sets or some have is not of its shape and kind."""
-    n, x, edges = meta.num_graphs, data.x, data.edge_index
+    x, edges, y, group = data.x, data.edge_index, data.y, data.get("group")
     numbers = x.is_floating_point() or x.dtype == torch.long
-    _need(x.dim() == 2 and numbers, path / "x.npy", "[N, F] of floating numbers or int64", x)
-    _need(edges.shape[:-1] == (2,) and edges.dtype == torch.long, path / "edge_index.npy", "[2, E] of int64", edges)
+    need(x.dim() == 2 and numbers, "x", "[N, F] of floating numbers or int64", x)
+    need(edges.shape[:-1] == (2,) and edges.dtype == torch.long, "edge_index", "[2, E] of int64", edges)
     for key, other in (("pos", "x"), ("edge_attr", "edge_index"), ("edge_weight", "edge_index")):
         same = key not in slices or torch.equal(slices[key], slices[other])
-        _need(same, path / f"{key}.slices.npy", f"equal to {other}.slices.npy", slices.get(key))
-    _need(bool((slices["x"].diff() > 0).all()), path / "x.slices.npy", "ascending, as each graph has a node", None)
-    _need(meta.degree_columns <= x.size(1), path / "x.npy", f"of {meta.degree_columns} columns or more", x)
-    if (group := data.get("group")) is not None:
+        need(same, f"{key}.slices", f"equal to {other}.slices.npy", slices.get(key))
+    need(bool((slices["x"].diff() > 0).all()), "x.slices", "ascending, as each graph has a node")
+    need(meta.degree_columns <= x.size(1), "x", f"of {meta.degree_columns} columns or more", x)
+    if group is not None:
         valid = group.shape == (n,) and group.dtype == torch.long and group.min() >= NO_GROUP
-        _need(valid, path / "group.npy", f"[{n}] of int64, -1 for no group", group)
-
-
-def _classes(path: Path, meta: Meta, y: Tensor | None) -> Classes | None:
-    """Return the classes that the labels `y` number, if any."""
-    if meta.classes is None:
-        return None
-    n, texts = meta.num_graphs, any(isinstance(each, str) for each in meta.classes)
-    classes: Classes = np.array(meta.classes, dtype=object) if texts else torch.tensor(meta.classes, dtype=torch.long)
-    valid = y is not None and y.shape == (n,) and y.dtype == torch.long and y.min() >= 0 and y.max() < len(classes)
-    _need(valid, path / "y.npy", f"[{n}] of int64 in [0, {len(classes)}), the number of classes", y)
-    return classes
-
-
-def _benchmark(path: Path, meta: Meta, y: Tensor | None) -> Benchmark | None:
-    """Return the split and the task of a benchmark, if the data set is one."""
-    if meta.benchmark is None:
-        return None
-    n, tasks, split = meta.num_graphs, meta.benchmark.num_tasks, {}
-    _need(y is not None and y.shape == (n, tasks), path / "y.npy", f"[{n}, {tasks}], one column a task", y)
-    for part in ("train", "valid", "test"):
-        rows = split[part] = map_npy(path / f"split.{part}.npy")
-        valid = rows.dim() == 1 and rows.dtype == torch.long and bool(((rows >= 0) & (rows < n)).all())
-        _need(valid, path / f"split.{part}.npy", f"graph indices, int64 in [0, {n})", rows)
-    return Benchmark(split=split, **meta.benchmark.model_dump())
-
-
-def _map(file: Path, compact: CompactMeta | None) -> Tensor:
-    """Return a mapped attribute, whose file may hold compact columns."""
-    value = map_npy(file)
-    if compact is None:
-        return value
-    layout = compact.layout()
-    fits = value.dim() == 2 and value.dtype == torch.uint8 and value.size(1) == layout.row_bytes
-    rule = f"[rows, {layout.row_bytes}] of uint8, for fewer than 65,536 columns"
-    _need(fits and layout.width < 2**16, file, rule, value)
-    return Compact(value, layout)
-
-
-def _texts(value: Tensor, cut: Tensor, file: Path) -> list[str]:
-    """Return the strings whose UTF-8 bytes `value` holds, of which string i starts at `cut[i]`."""
-    _need(value.dtype == torch.uint8 and value.dim() == 1, file, "bytes", value)
-    try:
-        return decode(value.numpy(), cut.numpy())
-    except UnicodeDecodeError:
-        raise InputError(f"{file} must be UTF-8; write the folder again.") from None
+        need(valid, "group", f"[{n}] of int64, -1 for no group", group)
+    classes: Classes | None = None
+    if meta.classes is not None:
+        texts = any(isinstance(value, str) for value in meta.classes)
+        classes = np.array(meta.classes, dtype=object) if texts else torch.tensor(meta.classes, dtype=torch.long)
+        valid = y is not None and y.shape == (n,) and y.dtype == torch.long and y.min() >= 0 and y.max() < len(classes)
+        need(valid, "y", f"[{n}] of int64 in [0, {len(classes)}), the number of classes", y)
+    benchmark = None
+    if meta.benchmark is not None:
+        tasks, parts = meta.benchmark.num_tasks, ("train", "valid", "test")
+        need(y is not None and y.shape == (n, tasks), "y", f"[{n}, {tasks}], one column a task", y)
+        split = {part: map_npy(path / f"split.{part}.npy") for part in parts}
+        for part, rows in split.items():
+            valid = rows.dim() == 1 and rows.dtype == torch.long and bool(((rows >= 0) & (rows < n)).all())
+            need(valid, f"split.{part}", f"graph indices, int64 in [0, {n})", rows)
+        benchmark = Benchmark(split=split, **meta.benchmark.model_dump())
+    dataset = MappedDataset(data, slices, meta.name, meta.features, classes, meta.degree_columns, benchmark)
+    dataset.folder = path
+    return dataset
 
 
 def _read_meta(file: Path) -> Meta:
@@ -288,7 +264,35 @@ def _read_meta(file: Path) -> Meta:
     return meta
 
 
-def _need(ok: object, file: Path, rule: str, value: Tensor | None) -> None:
-    if not ok:
-        got = "none" if value is None else f"{list(value.shape)} of {str(value.dtype).removeprefix('torch.')}"
-        raise InputError(f"{file} must be {rule}, got {got}; write the folder again.")
+def map_npy(file: Path) -> Tensor:
+    """Return the array in a `.npy` file as a memory-mapped tensor; writing into the tensor never changes the file.
+
+    Raises:
+        InputError: the file is missing or corrupted, or its type or layout is not supported.
+        OSError: the file cannot be read.
+    """
+    if not file.is_file():
+        raise InputError(f"{file.parent}: file {file.name} not found.")
+    with file.open("rb") as handle:
+        try:
+            np.lib.format.read_magic(handle)
+            shape, fortran, dtype = np.lib.format.read_array_header_1_0(handle)
+        except Exception as error:
+            raise InputError(f"{file} is not a .npy file ({reason(error)}).") from None
+        if dtype.str not in _DTYPES or fortran or not all(0 <= size < 2**48 for size in shape):
+            order = "Fortran" if fortran else "C"
+            raise InputError(f"{file}: arrays of {dtype.str!r} in {order} order of shape {shape} are not supported.")
+        offset, size = handle.tell(), os.fstat(handle.fileno()).st_size
+        wanted = offset + dtype.itemsize * math.prod(shape)
+        if size != wanted:
+            raise InputError(f"{file} has {size} bytes, but its header claims {wanted}; write the folder again.")
+        if size == offset:
+            return torch.empty(shape, dtype=_DTYPES[dtype.str])
+        pages = mmap.mmap(handle.fileno(), size, _FLAGS, mmap.PROT_READ | mmap.PROT_WRITE)
+    return torch.frombuffer(pages, dtype=_DTYPES[dtype.str], offset=offset).view(shape)
+
+
+def npy_header(dtype: torch.dtype, shape: tuple[int, ...]) -> bytes:
+    """Return the header of a `.npy` file, format version 1.0; its length is `HEADER` bytes for any shape."""
+    text = repr({"descr": CODES[dtype], "fortran_order": False, "shape": shape}).encode()
+    return b"\x93NUMPY\x01\x00" + (HEADER - 10).to_bytes(2, "little") + text.ljust(HEADER - 11) + b"\n"

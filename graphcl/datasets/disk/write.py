@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import filecmp
 import math
 import os
@@ -13,19 +14,26 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch_geometric.data import Data
 
 from graphcl.arguments import checked, keywords
-from graphcl.datasets.dataset import Classes, GraphDataset
-from graphcl.datasets.disk.npy import CODES, HEADER, npy_header
-from graphcl.datasets.disk.on_disk import META, MappedDataset, Meta, check_attribute, open_on_disk
+from graphcl.datasets.dataset import GraphDataset
+from graphcl.datasets.disk.on_disk import (
+    CODES,
+    HEADER,
+    META,
+    MappedDataset,
+    Meta,
+    check_attribute,
+    npy_header,
+    open_on_disk,
+)
 from graphcl.datasets.invalid import write_invalid
 from graphcl.datasets.load import kind_of, load_dataset, warn_of_equal_ids
 from graphcl.datasets.settings import Loading, Table, loading
 from graphcl.datasets.sources import Pieces, Request, as_path
-from graphcl.datasets.store import not_resident
+from graphcl.datasets.store import describe, not_resident
 from graphcl.errors import InputError, one_line, reason
 from graphcl.graphs.compact import ROWS, Compact, Layout, layout_of
 from graphcl.system.arrays import encode, write_array
@@ -112,40 +120,33 @@ class _Writer:
         self._folder, self._name, self._files, self._on_write = folder, name, files, on_write
         self._columns: dict[str, _Column] = {}
         self._num_graphs = 0
-        self._classes: Tensor | None = torch.empty(0, dtype=torch.long)
-        self._names: dict[str, int] = {}
+        self._classes: dict[Any, int] | None = {}  # class value -> its number in `y` of the file, by first occurrence
 
-    def add(self, shard: GraphDataset) -> None:
-        """Append the graphs of the data set `shard`."""
-        if why := not_resident(shard):
+    def add(self, part: GraphDataset) -> None:
+        """Append the graphs of the data set `part`."""
+        if why := not_resident(part):
             raise InputError(f"{self._name} cannot be stored: {why}.")
-        data, slices, classes = shard._data, shard.slices or {}, self._stored(shard.classes)
-        self._last = shard
-        if self._classes is not None:
-            self._classes = None if classes is None else torch.cat([self._classes, classes]).unique()
+        data, slices, self._last = copy.copy(part._data), part.slices or {}, part
+        if part.classes is None or self._classes is None:
+            self._classes = None
+        else:
+            numbers = [self._classes.setdefault(value, len(self._classes)) for value in part.classes.tolist()]
+            if len({*map(type, self._classes)}) > 1:
+                raise InputError(f"{self._name}: `y` of some graphs is a string, of others a number; use one type.")
+            data.y = torch.tensor(numbers)[data.y]
         for key in () if self._columns else slices:
             check_attribute(key, self._name)
             self._columns[key] = _Column(self._folder, key, data, self._name, self._files)
         for key in slices.keys() ^ self._columns.keys():
             raise InputError(f"{self._name}: only some graphs have `{key}`; give it to all graphs or to none.")
         for key, column in self._columns.items():
-            value = classes[data.y] if key == "y" and classes is not None else data[key]
-            cut = slices[key].cpu()
+            value, cut = data[key], slices[key].cpu()
             if column.text != _is_text(value):
                 raise InputError(f"{self._name}: `{key}` of some graphs is a string, of others a number; use one type.")
             if column.text:
-                value, cut = map(torch.from_numpy, encode(list(value)))
+                value, cut = map(torch.from_numpy, encode(value))
             column.add(value, cut, self._num_graphs, self._on_write)
-        self._num_graphs += len(shard)
-
-    def _stored(self, classes: Classes | None) -> Tensor | None:
-        """Return the class values to store, where strings are numbered in order of first occurrence."""
-        texts = isinstance(classes, np.ndarray)
-        if self._num_graphs and classes is not None and texts != bool(self._names):
-            raise InputError(f"{self._name}: `y` of some graphs is a string, of others a number; use one type.")
-        if not isinstance(classes, np.ndarray):
-            return classes
-        return torch.tensor([self._names.setdefault(each, len(self._names)) for each in classes])
+        self._num_graphs += len(part)
 
     def finish(self) -> None:
         """Complete the files of all attributes, and write the splits and `graphcl.json`."""
@@ -156,22 +157,24 @@ class _Writer:
             cut_as[key] = next(same, key)
             if cut_as[key] != key:
                 column.cuts.unlink()
-        classes: list[Any] | None = None
-        if self._classes is not None:
-            classes = sorted(self._names) or self._classes.tolist()
-            stored = [self._names[each] for each in classes] if self._names else classes
-            self._columns["y"].replace(np.array(stored))
-        benchmark = self._last.benchmark
-        for part, graphs in benchmark.split.items() if benchmark else ():
-            write_array(self._folder / f"split.{part}.npy", graphs.numpy())
-        about = {**vars(benchmark), "tasks": [*benchmark.tasks], "classes": [*benchmark.classes]} if benchmark else {}
+        classes = None if self._classes is None else sorted(self._classes)
+        if self._classes is not None and classes is not None:
+            index = np.argsort([self._classes[value] for value in classes])
+            y = np.memmap(self._columns["y"].values, np.int64, "r+", HEADER)
+            y[:] = index[y]
+            y.flush()
+        benchmark, about = self._last.benchmark, dict[str, Any]()
+        if benchmark is not None:
+            for part, graphs in benchmark.split.items():
+                write_array(self._folder / f"split.{part}.npy", graphs.numpy())
+            about = {**vars(benchmark), "tasks": [*benchmark.tasks], "classes": [*benchmark.classes]}
+            del about["split"]
         meta = Meta.of({
             "name": self._name, "features": self._last.features, "degree_columns": self._last.degree_columns,
             "num_graphs": self._num_graphs, "attributes": cut_as,
-            "compact": {key: found for key, column in self._columns.items() if (found := column.compact())},
+            "compact": {key: column.compact for key, column in self._columns.items() if column.compact},
             "texts": [key for key, column in self._columns.items() if column.text],
-            "classes": classes,
-            "benchmark": {key: each for key, each in about.items() if key != "split"} or None,
+            "classes": classes, "benchmark": about or None,
         })  # fmt: skip
         write_text(self._folder / META, meta.model_dump_json(indent=1) + "\n")
 
@@ -199,8 +202,9 @@ class _Column:
         wide = value.dim() == 2 and 0 < value.size(1) < 2**16
         self._packs = key in ("x", "edge_attr") and wide and value.dtype in (torch.float32, torch.float64, torch.int64)
         self._layout: Layout | None = None
+        self.compact: dict[str, Any] = {}  # the entry of `graphcl.json`, if the columns are compact
         if value.dtype not in CODES or not 1 <= parts <= 64:
-            raise InputError(f"{self._what}, {_kind(value)}, cannot be stored; remove or convert it.")
+            raise InputError(f"{self._what}, {describe(value)}, cannot be stored; remove or convert it.")
         names = [self.values, *(folder / f"{key}.{number}.part" for number in range(1, parts))]
         self._parts = [files.enter_context(name.open("xb")) for name in names]
         self._cut = files.enter_context(self.cuts.open("xb"))
@@ -212,17 +216,17 @@ class _Column:
         """Append consecutive graphs, of which `first` is the first: `value` along `dim`, cut at `cut [graphs + 1]`."""
         size, around = int(cut[-1]), (value.shape[: self._dim], value.shape[self._dim + 1 :])
         if around != (self._before, self._after) or value.dtype != self._dtype:
-            raise InputError(f"{self._what} of the graphs from {first} on is {_kind(value)}; use one shape and dtype.")
+            raise InputError(
+                f"{self._what} of the graphs from {first} on is {describe(value)}; use one shape and dtype."
+            )
         if self._packs:
             for part in value.parts() if isinstance(value, Compact) else value.cpu().split(ROWS):
                 on_write(self._pack(part))
-            _append(self._cut, cut[1:] + self._size)
-            self._size += size
-            return
-        rows = value.reshape(len(self._parts), value.size(self._dim), *self._after)
-        for part, file in zip(rows, self._parts, strict=True):
-            _append(file, part)
-            on_write(part.nbytes)
+        else:
+            rows = value.reshape(len(self._parts), value.size(self._dim), *self._after)
+            for part, file in zip(rows, self._parts, strict=True):
+                _append(file, part)
+                on_write(part.nbytes)
         _append(self._cut, cut[1:] + self._size)
         self._size += size
 
@@ -232,33 +236,24 @@ class _Column:
         if layout is None:  # no rows yet
             return 0
         if self._layout not in (None, layout):
-            self._write_again(layout)
+            self._write_again(self._layout, layout)
         self._layout = layout
         packed = layout.pack(rows)
         _append(self._parts[0], packed)
         return packed.nbytes
 
-    def _write_again(self, layout: Layout) -> None:
+    def _write_again(self, before: Layout, layout: Layout) -> None:
         """Write the rows so far in a finer layout."""
-        before, old, path = self._layout, self._parts[0], self.values.with_suffix(".again")
-        assert before is not None
-        old.close()
-        file = self._files.enter_context(path.open("xb"))
-        file.write(bytes(HEADER))
+        path = self.values.with_suffix(".again")
+        self._parts[0].close()
+        self._parts[0] = self._files.enter_context(path.open("xb"))
+        self._parts[0].write(bytes(HEADER))
         with self.values.open("rb") as source:
             source.seek(HEADER)
             while content := source.read(ROWS * before.row_bytes):
                 raw = torch.frombuffer(bytearray(content), dtype=torch.uint8).view(-1, before.row_bytes)
-                _append(file, layout.pack(before.expand(raw)))
+                _append(self._parts[0], layout.pack(before.expand(raw)))
         os.replace(path, self.values)
-        self._parts[0] = file
-
-    def compact(self) -> dict[str, Any] | None:
-        """Return the entry of `graphcl.json` for compact columns; None for plain ones."""
-        if self._layout is None or not self._layout.is_smaller:
-            return None
-        kinds, widths = zip(*self._layout.blocks, strict=True)
-        return {"dtype": str(self._dtype).removeprefix("torch."), "kinds": [*kinds], "widths": [*widths]}
 
     def finish(self, num_graphs: int) -> None:
         """Concatenate the temporary files and write the headers of the `.npy` files."""
@@ -268,32 +263,21 @@ class _Column:
             with open(part.name, "rb") as source:
                 shutil.copyfileobj(source, whole)
             os.unlink(part.name)
-        shape, dtype = (*self._before, self._size, *self._after), self._dtype
+        header = npy_header(self._dtype, (*self._before, self._size, *self._after))
         if self._layout is not None and self._layout.is_smaller:
-            shape, dtype = (self._size, self._layout.row_bytes), torch.uint8
-        for file, header in (
-            (whole, npy_header(dtype, shape)),
-            (self._cut, npy_header(torch.long, (num_graphs + 1,))),
-        ):
+            header = npy_header(torch.uint8, (self._size, self._layout.row_bytes))
+            kinds, widths = zip(*self._layout.blocks, strict=True)
+            self.compact = {"dtype": str(self._dtype).removeprefix("torch."), "kinds": [*kinds], "widths": [*widths]}
+        for file, text in ((whole, header), (self._cut, npy_header(torch.long, (num_graphs + 1,)))):
             file.seek(0)
-            file.write(header)
+            file.write(text)
             file.close()
-
-    def replace(self, classes: NDArray[np.int64]) -> None:
-        """Replace the stored class values by their indices in `classes`."""
-        values, order = np.memmap(self.values, np.int64, "r+", HEADER), np.argsort(classes)
-        values[:] = order[np.searchsorted(classes[order], values)]
-        values.flush()
 
 
 def _is_text(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
 
 
 def _append(file: Any, values: Tensor) -> None:
     if values.numel():
         file.write(values.detach().cpu().contiguous().numpy().data.cast("B"))
-
-
-def _kind(value: Tensor) -> str:
-    return f"{list(value.shape)} of {str(value.dtype).removeprefix('torch.')}"

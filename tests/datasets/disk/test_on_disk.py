@@ -13,7 +13,7 @@ from torch_geometric.data import Batch, Data, OnDiskDataset
 from graphcl.commands.pack import main as pack
 from graphcl.config import make_config
 from graphcl.datasets import MappedDataset, load_dataset, open_on_disk, pieces, preparation, write_on_disk
-from graphcl.datasets.disk.npy import npy_header
+from graphcl.datasets.disk.on_disk import npy_header
 from graphcl.graphs.compact import Compact
 from graphcl.loaders.loader import make_loader
 from graphcl.loaders.resident import ResidentLoader
