@@ -37,8 +37,8 @@ def fetch(file: str, server: str, mirror: Mirror, folder: Path) -> Path:
     if (source / file).is_file():
         return source / file
     there = os.listdir(source) if source.is_dir() else []
-    found = f"{suggestion(file, there)}it holds: {listing(there)}. Public source: {server.rstrip('/')}/{file}"
-    raise InputError(f"`mirror` {place!r} is not a folder with {file}; {found}.")
+    advice = f"{suggestion(file, there)}it holds: {listing(there)}. Public source: {server.rstrip('/')}/{file}"
+    raise InputError(f"`mirror` {place!r} is not a folder with {file}; {advice}.")
 
 
 def _download(url: str, target: Path) -> Path:

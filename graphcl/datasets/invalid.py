@@ -39,12 +39,12 @@ class NoGraphLeftError(InputError):
 
 def kept_rows(count: int, invalid: Invalid, start: int = 0) -> np.ndarray:
     """Return the indices in the source, from `start` on, of the `count` graphs that were kept, `[count]`."""
-    return np.delete(np.arange(start, start + count + len(invalid)), [each[0] - start for each in invalid])
+    return np.delete(np.arange(start, start + count + len(invalid)), [row[0] - start for row in invalid])
 
 
 def describe_invalid(graphs: Sequence[Any], count: int, what: str) -> str:
     """Return a message on the invalid ones of `count` graphs: how many, and the first three."""
-    first = [f"graph {each.graph} {each.reason}" for each in graphs[:3]]
+    first = [f"graph {graph.graph} {graph.reason}" for graph in graphs[:3]]
     return f"{what}: {len(graphs)} of {count} graphs are invalid: {'; '.join(first)}{'; ...' * (len(graphs) > 3)}"
 
 

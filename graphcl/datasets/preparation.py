@@ -24,7 +24,7 @@ _LARGE = 2**22
 
 
 def prepare(
-    given: object,
+    source: object,
     slices: dict[str, Tensor] | None,
     name: str,
     settings: Loading | None = None,
@@ -38,7 +38,7 @@ def prepare(
     If invalid graphs are left out, the `id` of a graph without one becomes its index in the source.
 
     Args:
-        given: all graphs, collated, as in `InMemoryDataset._data`.
+        source: all graphs, collated, as in `InMemoryDataset._data`.
         slices: start of each graph in each attribute, as in `InMemoryDataset.slices`.
         name: name of the data set.
         settings: the node features, and whether to leave invalid graphs out, see `load_dataset`.
@@ -54,7 +54,7 @@ def prepare(
         NoGraphLeftError: all graphs are invalid and left out.
     """
     settings = settings or Loading()
-    data, slices, ptr, invalid = find_invalid(given, slices, name, start)
+    data, slices, ptr, invalid = find_invalid(source, slices, name, start)
     for key, values in data.to_dict().items():
         if isinstance(values, list) and all(isinstance(value, str) for value in values):
             try:
@@ -93,7 +93,7 @@ def prepare(
     if benchmark is not None:
         data.y = data.y.float()
         return GraphDataset(data, slices, name, features, degree_columns=degrees, benchmark=benchmark)
-    if isinstance(data.y, list) and not any(isinstance(each, str) for each in data.y):  # of NumPy numbers
+    if isinstance(data.y, list) and not any(isinstance(value, str) for value in data.y):  # of NumPy numbers
         with contextlib.suppress(ValueError, TypeError):
             data.y = torch.from_numpy(np.asarray(data.y))
     classes = None

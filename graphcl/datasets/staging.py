@@ -33,17 +33,19 @@ def load_cached(home: Path, read: Callable[[Path, bool], T]) -> T:
     `read(folder, prepare)` reads the processed files in a folder; with `prepare`, it first fetches the source files
     that the folder lacks, such as `raw`, and writes the processed files.
     """
-    if (found := _read_cached(home, read)) is not None:
-        return found
+    cached = _read_cached(home, read)
+    if cached is not None:
+        return cached
     try:
         with _staged(home) as staging:
-            if (found := _read_cached(home, read)) is not None:  # another process prepared it while this one waited
-                return found
+            cached = _read_cached(home, read)
+            if cached is not None:  # another process prepared it while this one waited
+                return cached
             made, kept = staging / home.name, home.is_dir() and any(home.iterdir())
             if kept:
                 shutil.copytree(home, made, ignore=shutil.ignore_patterns("processed"))
             try:
-                found = read(made, True)
+                prepared = read(made, True)
             except Exception as error:  # a damaged file can raise any exception
                 if isinstance(error, InputError) and not kept:
                     raise
@@ -56,7 +58,7 @@ def load_cached(home: Path, read: Callable[[Path, bool], T]) -> T:
                 target = home / processed.relative_to(made)
                 shutil.rmtree(target, ignore_errors=True)
                 os.replace(processed, target)
-            return found
+            return prepared
     except OSError as error:
         raise InputError(f"cannot prepare {home.name} in {str(home.parent)!r}: {reason(error)}.") from None
 
@@ -80,8 +82,8 @@ def _staged(home: Path) -> Iterator[Path]:
     try:
         with suppress(NotImplementedError):  # a file system without locks: two processes may both prepare the set
             lock.acquire()
-            for left in home.parent.glob(f".{home.name}.partial-*"):  # of a process that was killed
-                shutil.rmtree(left, ignore_errors=True)
+            for folder in home.parent.glob(f".{home.name}.partial-*"):  # of a process that was killed
+                shutil.rmtree(folder, ignore_errors=True)
         with TemporaryDirectory(prefix=f".{home.name}.partial-", dir=home.parent) as staging:
             yield Path(staging)
     finally:

@@ -102,17 +102,20 @@ class ListedPairs(EpochBatches):
         order, number = order[~lost], number[~lost]
         pairs = order.split(torch.bincount(number, minlength=len(bounds) - 1).tolist())
         negatives = self._negatives(order, number, len(pairs))
-        (rank, ranks), kept = self.shard, []
-        for each, others in zip(pairs, negatives, strict=True):
-            if (size := len(each) // ranks) >= 2:
-                kept.append((each[rank * size : (rank + 1) * size], others))
-        if not kept:
+        (rank, ranks), relation = self.shard, self.relation
+        self.current, self.ids, weights = [], [], list[Tensor]()
+        for batch, others in zip(pairs, negatives, strict=True):
+            size = len(batch) // ranks
+            if size < 2:
+                continue
+            batch = batch[rank * size : (rank + 1) * size]
+            query, target = relation.query[batch], relation.target[batch]
+            self.current.append((query, torch.cat([target, others])))
+            self.ids.append(query if self._several else relation.component[query])
+            weights += [] if relation.weight is None else [relation.weight[batch]]
+        if not self.current:
             raise InputError("no batch has two pairs per rank that share no positive; list more pairs of other graphs.")
-        relation, queries = self.relation, [self.relation.query[own] for own, _ in kept]
-        targets = [torch.cat([relation.target[own], others]) for own, others in kept]
-        self.current = [*zip(queries, targets, strict=True)]
-        self.ids = queries if self._several else [relation.component[each] for each in queries]
-        self.weights = None if relation.weight is None else [relation.weight[own] for own, _ in kept]
+        self.weights = weights or None
         return self.current
 
     def _order(self) -> Tensor:
@@ -153,8 +156,8 @@ class ListedPairs(EpochBatches):
         unit = self.relation.query[order] if self._several else torch.arange(len(order))
         lost[pair[unit[first[place]] != unit[pair]]] = True  # a graph that an earlier pair has
         entry, positive = self.relation.positives(ends)
-        at, found = _find(keys, number[pair[entry]] * n + positive)
-        one, two = pair[entry[found]], first[at[found]]
+        at, in_batch = _find(keys, number[pair[entry]] * n + positive)
+        one, two = pair[entry[in_batch]], first[at[in_batch]]
         lost[torch.maximum(one, two)[unit[one] != unit[two]]] = True
         return lost
 

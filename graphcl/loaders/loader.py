@@ -61,11 +61,11 @@ def make_loader(
             why = not_resident(dataset) or not_resident(targets)
             raise InputError(f"listed pairs need data sets in plain tensors, but one has another form: {why}.")
         return DataLoader(_Pairs(dataset) if isinstance(sampler, EpochPairs) else dataset, batch_sampler=sampler)
-    cuda, every = device.type == "cuda", [each for each in (dataset, targets) if each is not None]
-    if cuda:
-        streams = sum(map(num_bytes, every)) > _free_memory(device) / 2
+    sides = [dataset] if targets is None else [dataset, targets]
+    if device.type == "cuda":
+        streams = sum(map(num_bytes, sides)) > _free_memory(device) / 2
     else:
-        streams = any(isinstance(each, MappedDataset) for each in every)
+        streams = any(isinstance(side, MappedDataset) for side in sides)
     loader = ResidentLoader(dataset, device="cpu" if streams else device, batch_sampler=sampler, targets=targets)
     return StreamingLoader(loader, device) if streams else loader
 

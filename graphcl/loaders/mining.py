@@ -70,24 +70,24 @@ def mine_hard_negatives(
     if skip < 0:
         raise InputError(f"`skip` must be at least 0, got {skip}.")
     candidates = relation.target.unique()
-    found = []
+    negatives = []
     for pairs in torch.arange(len(relation.query)).split(max(1, _TILE // len(candidates))):
         query, target = relation.query[pairs], relation.target[pairs]
         scores = queries[query] @ targets[candidates].T
-        own = (queries[query] * targets[target]).sum(1, keepdim=True)
-        excluded = _known(relation, query, candidates)
+        positive = (queries[query] * targets[target]).sum(1, keepdim=True)
+        excluded = _positives(relation, query, candidates)
         if within is not None:
             excluded |= within[query][:, None] != within[candidates + relation.shift]
         scores = scores.masked_fill(excluded, -torch.inf)
         if skip:
             hardest = scores.topk(min(skip, len(candidates)), dim=1).indices
             scores = scores.scatter(1, hardest, -torch.inf)
-        limit = own - torch.maximum(torch.tensor(margin), relative_margin * own.abs())
+        limit = positive - torch.maximum(torch.tensor(margin), relative_margin * positive.abs())
         scores = scores.masked_fill(scores > limit, -torch.inf) if margin or relative_margin else scores
         values, columns = scores.topk(min(k, len(candidates)), dim=1)
         row, place = (values > -torch.inf).nonzero(as_tuple=True)
-        found.append(torch.stack([pairs[row], candidates[columns[row, place]]]))
-    return relation.with_negatives(torch.cat(found, dim=1))
+        negatives.append(torch.stack([pairs[row], candidates[columns[row, place]]]))
+    return relation.with_negatives(torch.cat(negatives, dim=1))
 
 
 def _unit_rows(name: str, rows: Any, count: int) -> Tensor:
@@ -102,12 +102,13 @@ def _unit_rows(name: str, rows: Any, count: int) -> Tensor:
     if values.dim() != 2 or len(values) != count:
         raise InputError(f"`{name}` must have one row for each of {count} graphs, got {list(values.shape)}.")
     values = values.double()
-    if not (finite := values.isfinite().all(dim=1)).all():
+    finite = values.isfinite().all(dim=1)
+    if not finite.all():
         raise InputError(f"`{name}` is not finite in row {int(finite.int().argmin())}.")
     return normalize(values, dim=1).float()
 
 
-def _known(relation: Relation, query: Tensor, candidates: Tensor) -> Tensor:
+def _positives(relation: Relation, query: Tensor, candidates: Tensor) -> Tensor:
     """Return a mask `[queries, candidates]` of the known positives of each query, and of the query itself."""
     entry, positive = relation.positives(query)
     if relation.num_targets is None:

@@ -77,7 +77,8 @@ class EpochPairs(EpochBatches):
         members, self._start, self._sizes = segments(self._groups[graphs], self._singles)
         self._members = graphs[members]
         self._choices = torch.stack([self._sizes, self._sizes - 1])  # for the first and for the second member
-        if (count := self._sizes.numel()) < 2:
+        count = len(self._sizes)
+        if count < 2:
             rule = "two or more graphs each" if self._singles == "drop" else "any size"
             raise InputError(f"training on pairs needs at least two groups of {rule}, got {count}; check `group`.")
         return count
@@ -90,7 +91,7 @@ class EpochPairs(EpochBatches):
         """Draw the order of a new epoch and its pairs, and return the epoch's batches, see `current`."""
         self.ids = super().draw()
         pairs = self._pairs()
-        self.current = [(pairs[0, each], pairs[1, each]) for each in self.ids]
+        self.current = [(pairs[0, groups], pairs[1, groups]) for groups in self.ids]
         return self.current
 
     def _pairs(self) -> Tensor:

@@ -85,7 +85,8 @@ class ResidentLoader:
         batch_sampler: EpochBatches | None = None,
         targets: Any = None,
     ) -> None:
-        if reason := not_resident(dataset):
+        reason = not_resident(dataset)
+        if reason:
             raise InputError(f"this data set cannot be held on the device: {reason}; use PyG's DataLoader.")
         self.batch_sampler = batch_sampler or EpochBatches(len(dataset), batch_size, shuffle, generator)
         check_sampler(self.batch_sampler, dataset)
@@ -102,16 +103,15 @@ class ResidentLoader:
             if not isinstance(value, Tensor):
                 self._lists[key] = value
                 continue
-            level = next((each for each in self._levels if torch.equal(each[0], start)), (start, {}))
+            level = next((level for level in self._levels if torch.equal(level[0], start)), (start, {}))
             if not level[1]:
                 self._levels.append(level)
             level[1][key] = value.to(self.device), data.__cat_dim__(key, value) or 0
-        on_device = self.device.type == "cuda"
-        # The size of a row of each level: in bytes on a GPU, 1 on the CPU.
-        self._widths = [
-            (start, sum(map(_expanded_bytes, kept.values())) // max(1, int(start[-1])) if on_device else 1)
-            for start, kept in self._levels
-        ]
+        # The size of a row of each level: in bytes on a GPU, where compact columns count expanded, 1 on the CPU.
+        self._widths: list[tuple[Tensor, int]] = []
+        for start, kept in self._levels:
+            size = sum(value.numel() * value.element_size() for value, _ in kept.values())
+            self._widths.append((start, size // max(1, int(start[-1])) if self.device.type == "cuda" else 1))
         self._mapped = dataset if isinstance(dataset, MappedDataset) else None
         if self._mapped is not None and self.device.type != "cpu":
             _check_whole(self._mapped, data, slices)
@@ -144,13 +144,16 @@ class ResidentLoader:
         loaders = (self, self.targets or self)[: len(sides)]
         counts = [list(map(len, batches)) for batches in sides]
         on_device, first, graphs, size = self.device.type == "cuda", 0, 0, 0
-        most = _most_bytes(self.device) if on_device else _CHUNK
-        sizes = zip(*(each._sizes_of(batches) for each, batches in zip(loaders, sides, strict=True)), strict=True)
+        most = _CHUNK
+        if on_device:  # a power of two, equal on all GPUs of a kind
+            memory = torch.cuda.get_device_properties(self.device).total_memory
+            most = max(_CHUNK_ON_DEVICE, 2 ** int(log2(memory / 512)))
+        sizes = zip(*(loader._sizes_of(batches) for loader, batches in zip(loaders, sides, strict=True)), strict=True)
         for last, (of_batch, members) in enumerate(zip(sizes, zip(*counts, strict=True), strict=True), start=1):
             size, graphs = size + sum(of_batch), graphs + sum(members)
             if size >= most or (not on_device and graphs >= least * len(sides)) or last == len(order):
                 joined = [torch.cat(tuple(batches[first:last])) for batches in sides]
-                parts = [each[first:last] for each in counts]
+                parts = [lengths[first:last] for lengths in counts]
                 yield (self.batch((joined[0], joined[1])), parts) if pairs else (self.batch(joined[0]), parts[0])
                 first, graphs, size = last, 0, 0
 
@@ -185,8 +188,8 @@ class ResidentLoader:
             total = int(part[-1])
             compiled = native.takes(start, graphs)
             rows, member = None, batch
-            for key, (given, dim) in attributes.items():
-                values = given.raw if isinstance(given, Compact) else given
+            for key, (column, dim) in attributes.items():
+                values = column.raw if isinstance(column, Compact) else column
                 slices[key] = part
                 shifts = counts_nodes(key) and graphs.numel() > 1
                 if shifts:
@@ -205,40 +208,24 @@ class ResidentLoader:
                         shift = pick(device_ptr, member)
                         shift = shift.to(torch.result_type(values, torch.tensor(0)))  # PyG's dtype: tensor + int
                         fields[key] = fields[key] + shift.view(-1, *[1] * (values.dim() - 1 - dim % values.dim()))
-                if isinstance(given, Compact):
-                    found = Compact(fields[key], given.form)
-                    fields[key] = given.form.expand(found.raw) if self.expands else found
+                if isinstance(column, Compact):
+                    raw = fields[key]
+                    fields[key] = column.form.expand(raw) if self.expands else Compact(raw, column.form)
         if self._mapped is not None and bool(self._unseen[graphs].any()):
             self._mapped.check(fields, ptr, slices["edge_index"])
             self._unseen[graphs] = False
         return assemble(self._class, fields, slices, incs, device_ptr, batch, self._keeps_num_nodes)
 
 
-def _most_bytes(device: torch.device) -> int:
-    """Return the size at which a chunk is complete on a GPU, a power of two, equal on all GPUs of a kind."""
-    return max(_CHUNK_ON_DEVICE, 2 ** int(log2(torch.cuda.get_device_properties(device).total_memory / 512)))
-
-
-def _expanded_bytes(attribute: tuple[Tensor, int]) -> int:
-    return attribute[0].numel() * attribute[0].element_size()
-
-
 def _check_whole(mapped: MappedDataset, data: Data, slices: dict[str, Tensor]) -> None:
     """Check all values of a mapped data set at once, where all its pages are read anyway."""
     ptr, edge_ptr = (pointers(slices[key].diff()) for key in ("x", "edge_index"))
+    whole = {key: data[key] for key in CHECKED if key in slices}
+    for key, values in whole.items():
+        if not isinstance(values, Compact):
+            start, stop = int(slices[key][0]), int(slices[key][-1])
+            whole[key] = values.narrow(data.__cat_dim__(key, values), start, stop - start)
     shift = ptr[:-1].repeat_interleave(edge_ptr.diff())
-    whole = {
-        key: data[key]
-        if isinstance(data[key], Compact)
-        else data[key].narrow(data.__cat_dim__(key, data[key]), int(cut[0]), int(cut[-1] - cut[0]))
-        for key, cut in slices.items()
-        if key in CHECKED
-    }
-    whole |= {
-        key: torch.stack([each for part in value.parts() for each in part.aminmax()])
-        for key, value in whole.items()
-        if isinstance(value, Compact)
-    }
     mapped.check(whole | {"edge_index": whole["edge_index"] + shift}, ptr, edge_ptr)
 
 

@@ -47,8 +47,8 @@ class StreamingLoader:
         self.batch_sampler = loader.batch_sampler
         self._cutter, targets = copy(loader), copy(loader.targets)
         self._cutter.targets = targets
-        for each in filter(None, (self._cutter, targets)):
-            each.expands = self.device.type != "cuda"  # else on the device, so that fewer bytes are sent
+        for cutter in filter(None, (self._cutter, targets)):
+            cutter.expands = self.device.type != "cuda"  # else on the device, so that fewer bytes are sent
 
     def __len__(self) -> int:
         return len(self.batch_sampler)

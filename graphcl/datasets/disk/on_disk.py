@@ -141,10 +141,11 @@ class MappedDataset(GraphDataset):
             values = batch.get(key)
             if values is None or not values.is_floating_point() or not values.numel():
                 continue
-            low, high = values.aminmax()
-            if not (low >= -LARGEST and high <= LARGEST):  # NaN fails every comparison
-                rule = f"a value that is NaN, infinite or beyond {LARGEST:.0e}"
-                raise InputError(f"{self.folder}: {key}.npy has {rule}; write it again.")
+            for part in values.parts() if isinstance(values, Compact) else (values,):
+                low, high = part.aminmax()
+                if not (low >= -LARGEST and high <= LARGEST):  # NaN fails every comparison
+                    rule = f"a value that is NaN, infinite or beyond {LARGEST:.0e}"
+                    raise InputError(f"{self.folder}: {key}.npy has {rule}; write it again.")
 
 
 def is_on_disk(path: str | os.PathLike[str]) -> bool:

@@ -74,10 +74,10 @@ class Packed(Source):
 
     def read(self, source: Any, request: Request) -> object:
         """Return the data set; raise InputError if its stored features are not those requested."""
-        dataset, given = open_on_disk(source), request.settings
-        for key in ("features", "degree_columns") if "degree" in given.features else ("features",):
-            asked, stored = getattr(given, key), getattr(dataset, key)
-            if asked not in ("auto", None, stored):
+        dataset, settings = open_on_disk(source), request.settings
+        for key in ("features", "degree_columns"):
+            asked, stored = getattr(settings, key), getattr(dataset, key)
+            if asked not in ("auto", None, stored) and (key == "features" or "degree" in settings.features):
                 raise InputError(f"`{key}` is {asked!r}, but {dataset.name} was written with {stored!r}; leave it out.")
         return dataset
 

@@ -158,7 +158,7 @@ def read_networks(path: Path) -> list[Any]:
             return _read_graphml(path, networkx)
         if kind == ".json":
             content = read_json(path)
-            return [_node_link(each, networkx) for each in (content if isinstance(content, list) else [content])]
+            return [_node_link(entry, networkx) for entry in (content if isinstance(content, list) else [content])]
         graph = networkx.read_gml(path, label=None)  # labels may be missing or occur twice
         for _, values in graph.nodes(data=True):
             values.pop("label", None)
