@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch_geometric.data import Data, InMemoryDataset
 
-from graphcl.datasets import load_dataset, open_on_disk, pieces, write_on_disk
+from graphcl.datasets import load_dataset, open_on_disk, preparation, write_on_disk
 from graphcl.datasets.groups import GroupNumbers
 from tests.datasets.graphs import Held, one_line
 
@@ -24,7 +24,7 @@ def test_every_form_of_the_same_groups(tmp_path, monkeypatch):
     graphs = [graph(name) for name in NAMES]
     torch.save(graphs, tmp_path / "list.pt")
     InMemoryDataset.save([graph(name or "d") for name in NAMES], str(tmp_path / "collated.pt"))
-    monkeypatch.setattr(pieces, "_GROUP", 3)
+    monkeypatch.setattr(preparation, "_GROUP", 3)
     smiles = ["C", "CC", "CCC", "CO", "CN"]
     rows = "".join(f"{each},{name or ''},1\n" for each, name in zip(smiles, NAMES, strict=True))
     (tmp_path / "table.csv").write_text(f"smiles,project,y\n{rows}")

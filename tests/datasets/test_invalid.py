@@ -11,7 +11,7 @@ from torch_geometric.data import InMemoryDataset
 
 from graphcl import GraphCL, errors
 from graphcl.__main__ import main
-from graphcl.datasets import load_dataset, pieces, write_on_disk
+from graphcl.datasets import load_dataset, preparation, write_on_disk
 from graphcl.system.arrays import decode
 from tests.conftest import small_graphs
 from tests.datasets.graphs import one_line
@@ -40,7 +40,7 @@ def test_invalid_graphs_are_refused_or_left_out_of_every_source(tmp_path, monkey
     torch.save(graphs, tmp_path / "list.pt")
     for graph, group in zip(graphs, groups, strict=True):
         graph.group = None if group is None else f"g{group}"
-    monkeypatch.setattr(pieces, "_GROUP", 2)  # of graphs 6 and 7, none is left
+    monkeypatch.setattr(preparation, "_GROUP", 2)  # of graphs 6 and 7, none is left
     packed = tmp_path / "packed"
     for source in (graphs, tmp_path / "set.pt", tmp_path / "list.pt", iter(graphs)):
         errors._SHOWN.clear()

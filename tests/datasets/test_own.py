@@ -12,7 +12,7 @@ from torch_geometric.datasets import FakeDataset, FakeHeteroDataset
 from torch_geometric.transforms import ToUndirected
 
 from graphcl import errors
-from graphcl.datasets import load_dataset, pieces, write_on_disk
+from graphcl.datasets import load_dataset, preparation, write_on_disk
 from graphcl.errors import InputError, InputTypeError, InputWarning
 from tests.conftest import small_graphs
 from tests.datasets.conftest import write_folder
@@ -91,7 +91,7 @@ def test_one_whole_number_is_a_class():
 
 
 def test_strings_are_classes(tmp_path, monkeypatch):
-    monkeypatch.setattr(pieces, "_GROUP", 2)
+    monkeypatch.setattr(preparation, "_GROUP", 2)
     names, index = ["no", "yes", "a" * 70, "no", "é"], [1, 2, 0, 1, 3]
     graphs = [graph(y=name, number=i) for i, name in enumerate(names)]
     torch.save(graphs, tmp_path / "own.pt")

@@ -18,7 +18,7 @@ from torch_geometric.data import Batch, Data, InMemoryDataset
 from torch_geometric.data.data import BaseData
 
 from graphcl.datasets.collate import collate_dataset, collate_graphs
-from graphcl.datasets.pieces import read_pieces
+from graphcl.datasets.preparation import read_pieces
 from graphcl.datasets.settings import Attributes, Loading
 from graphcl.datasets.sources import Graphs, Pieces, Request, Source
 from graphcl.errors import InputError, InputTypeError, warn

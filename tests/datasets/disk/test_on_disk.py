@@ -12,7 +12,7 @@ from torch_geometric.data import Batch, Data, OnDiskDataset
 
 from graphcl.commands.pack import main as pack
 from graphcl.config import make_config
-from graphcl.datasets import MappedDataset, load_dataset, open_on_disk, pieces, preparation, write_on_disk
+from graphcl.datasets import MappedDataset, load_dataset, open_on_disk, preparation, write_on_disk
 from graphcl.datasets.disk.on_disk import npy_header
 from graphcl.graphs.compact import Compact
 from graphcl.loaders.loader import make_loader
@@ -94,7 +94,7 @@ def test_every_form_of_a_source(tmp_path, monkeypatch):
         "pygs-on-disk": lambda: Database(str(tmp_path / "database"), log=False),
     }
     for group in (1, 3, 4096):
-        monkeypatch.setattr(pieces, "_GROUP", group)
+        monkeypatch.setattr(preparation, "_GROUP", group)
         for name, form in forms.items():
             mapped = write_on_disk(form(), tmp_path / f"{name}-{group}", name="odd")
             assert (mapped.name, mapped.classes.tolist()) == ("odd", [-4, 5, 9])  # numbered over all pieces
@@ -135,7 +135,7 @@ def interrupted(place):
 
 
 def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(pieces, "_GROUP", 2)
+    monkeypatch.setattr(preparation, "_GROUP", 2)
     for source, message in (
         (iter([*graphs_with(), "text"]), "graph 1 must be a torch_geometric.data.Data, got str"),
         (mixed(more=lambda i: {"y": torch.tensor([0.5])}), "`y` of the graphs from 2 on is [2] of float32; use one"),
@@ -221,7 +221,7 @@ def test_features_that_are_not_finite(tmp_path):
 
 
 def test_compact_columns_are_exact_though_later_graphs_need_a_finer_layout(tmp_path, monkeypatch):
-    monkeypatch.setattr(pieces, "_GROUP", 4)
+    monkeypatch.setattr(preparation, "_GROUP", 4)
     generator, graphs = torch.Generator().manual_seed(0), small_graphs(12)
     for number, graph in enumerate(graphs):
         kind = torch.nn.functional.one_hot(torch.randint(20, (graph.num_nodes,), generator=generator), 20).float()
