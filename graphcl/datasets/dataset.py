@@ -249,7 +249,8 @@ class GraphDataset(InMemoryDataset):
 
     def _add_bytes(self, digest: Any, key: str, value: Tensor) -> None:
         """Add the bytes of one tensor to `digest`."""
-        for part in value.parts() if isinstance(value, Compact) else (value,):
+        parts = value.parts() if isinstance(value, Compact) else (value,)
+        for part in parts:
             digest.update(part.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
 
     def __repr__(self) -> str:

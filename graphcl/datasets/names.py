@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from graphcl.arguments import did_you_mean, resembling
-from graphcl.errors import InputError, one_line
+from graphcl.errors import one_line
 from graphcl.registry import datasets, sources
 
 SYNTHETIC = "synthetic"
@@ -45,12 +44,6 @@ def dataset_names() -> list[str]:
 def suggestion(name: str, valid: Iterable[str]) -> str:
     """Return "did you mean A or B? " if some valid names resemble `name`, else an empty string."""
     return did_you_mean(resembling(name, valid, 0.6))
-
-
-def check_name(name: str) -> None:
-    """Raise InputError unless `name` starts with a letter or digit and consists of letters, digits and `_-+.`."""
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}", name):
-        raise InputError(f"invalid data set name {name[:100]!r}; a folder or file is given as a path with a '/' in it.")
 
 
 def listing(names: Iterable[str], limit: int = 8) -> str:

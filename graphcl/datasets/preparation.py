@@ -101,10 +101,11 @@ def prepare(
     if isinstance(data.y, list) and not any(isinstance(value, str) for value in data.y):  # of NumPy numbers
         with contextlib.suppress(ValueError, TypeError):
             data.y = torch.from_numpy(np.asarray(data.y))
+    labels = None if targets else class_labels(data.y, slices.get("y"), len(kept), name)
     classes = None
-    if not targets and (labels := class_labels(data.y, slices.get("y"), ptr.numel() - 1, name)) is not None:
+    if labels is not None:
         data.y, classes = labels
-        slices["y"] = torch.arange(ptr.numel())
+        slices["y"] = torch.arange(len(ptr))
     dataset = GraphDataset(data, slices, name, features, classes, degrees)
     dataset.invalid = invalid
     return dataset

@@ -54,7 +54,8 @@ def load_cached(home: Path, read: Callable[[Path, bool], T]) -> T:
                 raise InputError(f"cannot prepare {home.name}: {why} (if its files are damaged, {advice}).") from None
             if not kept:
                 os.replace(made, home)
-            for processed in made.rglob("processed") if kept else ():
+                return prepared
+            for processed in made.rglob("processed"):
                 target = home / processed.relative_to(made)
                 shutil.rmtree(target, ignore_errors=True)
                 os.replace(processed, target)

@@ -28,8 +28,8 @@ def check_shard(shard: Shard, batch_size: int, count: int, rows: str = "graphs")
     rank, ranks = shard
     if not 0 <= rank < ranks:
         raise InputError(f"`shard` must be (rank, ranks) with 0 <= rank < ranks, got {shard}.")
-    for name, size in (("batch_size", batch_size), (f"num_{rows}", count)) if ranks > 1 else ():
-        if size < 2 * ranks:
+    for name, size in (("batch_size", batch_size), (f"num_{rows}", count)):
+        if ranks > 1 and size < 2 * ranks:
             raise InputError(f"`{name}` must be at least 2 x {ranks} ranks = {2 * ranks}, two {rows} each, got {size}.")
 
 

@@ -141,7 +141,8 @@ class MappedDataset(GraphDataset):
             values = batch.get(key)
             if values is None or not values.is_floating_point() or not values.numel():
                 continue
-            for part in values.parts() if isinstance(values, Compact) else (values,):
+            parts = values.parts() if isinstance(values, Compact) else (values,)
+            for part in parts:
                 low, high = part.aminmax()
                 if not (low >= -LARGEST and high <= LARGEST):  # NaN fails every comparison
                     rule = f"a value that is NaN, infinite or beyond {LARGEST:.0e}"

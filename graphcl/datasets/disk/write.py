@@ -134,9 +134,10 @@ class _Writer:
             if len({*map(type, self._classes)}) > 1:
                 raise InputError(f"{self._name}: `y` of some graphs is a string, of others a number; use one type.")
             data.y = torch.tensor(numbers)[data.y]
-        for key in () if self._columns else slices:
-            check_attribute(key, self._name)
-            self._columns[key] = _Column(self._folder, key, data, self._name, self._files)
+        if not self._columns:
+            for key in slices:
+                check_attribute(key, self._name)
+                self._columns[key] = _Column(self._folder, key, data, self._name, self._files)
         for key in slices.keys() ^ self._columns.keys():
             raise InputError(f"{self._name}: only some graphs have `{key}`; give it to all graphs or to none.")
         for key, column in self._columns.items():
@@ -220,7 +221,8 @@ class _Column:
                 f"{self._what} of the graphs from {first} on is {describe(value)}; use one shape and dtype."
             )
         if self._packs:
-            for part in value.parts() if isinstance(value, Compact) else value.cpu().split(ROWS):
+            parts = value.parts() if isinstance(value, Compact) else value.cpu().split(ROWS)
+            for part in parts:
                 on_write(self._pack(part))
         else:
             rows = value.reshape(len(self._parts), value.size(self._dim), *self._after)

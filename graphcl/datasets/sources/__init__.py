@@ -123,6 +123,7 @@ def as_path(source: object) -> object:
     if isinstance(source, str) and "/" not in source and not Path(source).suffix:
         return source
     path = Path(os.path.expanduser(source))
-    for file in path.iterdir() if path.is_dir() else [path]:
+    files = path.iterdir() if path.is_dir() else [path]
+    for file in files:
         check_regular(file)
     return path

@@ -221,7 +221,8 @@ def _convert(graph: Any, number: int, what: str, settings: Loading, dropped: set
     data = Data(edge_index=torch.stack(ends), num_nodes=len(nodes))
     attributes = [values for _, values in graph.nodes(data=True)]
     of_nodes, of_edges = f"{what}: nodes of graph {number}", f"{what}: edges of graph {number}"
-    if (x := _columns(attributes, settings.node_attrs, "x", of_nodes)) is not None:
+    x = _columns(attributes, settings.node_attrs, "x", of_nodes)
+    if x is not None:
         data.x = x
     elif any(attributes) and settings.features not in ("constant", "degree"):
         other = sorted({str(key) for values in attributes for key in values})
@@ -229,13 +230,15 @@ def _convert(graph: Any, number: int, what: str, settings: Loading, dropped: set
         advice = "set 'x' to numbers, name attributes in `node_attrs`, or choose features 'constant' or 'degree'"
         raise InputError(f"{what}: {got}; {advice}.")
     weight = [settings.edge_weight] if settings.edge_weight else []
-    if (values := _columns(edges, weight, "edge_weight", of_edges)) is not None:
-        data.edge_weight = values[edge_rows].double().squeeze(1)
+    weights = _columns(edges, weight, "edge_weight", of_edges)
+    if weights is not None:
+        data.edge_weight = weights[edge_rows].double().squeeze(1)
     names: list[str] = settings.edge_attrs
     if edges and names == ["all"]:
         names = [key for key in edges[0] if key not in weight]
-    if (values := _columns(edges, names, "edge_attr", of_edges)) is not None:
-        data.edge_attr = values[edge_rows]
+    columns = _columns(edges, names, "edge_attr", of_edges)
+    if columns is not None:
+        data.edge_attr = columns[edge_rows]
     read = {*(weight or ["edge_weight"]), *(names or ["edge_attr"])}
     dropped |= {f"edge attribute {key!r}" for values in edges for key in values if key not in read}
     dropped |= {f"graph attribute {key!r}" for key in graph.graph if key not in ("y", *_KEPT)}

@@ -28,7 +28,7 @@ from torch_geometric.io.tu import split
 from torch_geometric.utils import coalesce, one_hot, remove_self_loops
 
 from graphcl.datasets.fetch import fetch, unpack
-from graphcl.datasets.names import TU_NAMES, check_name, dataset_names, listing, suggestion
+from graphcl.datasets.names import TU_NAMES, dataset_names, listing, suggestion
 from graphcl.datasets.settings import TUFeatures
 from graphcl.datasets.sources import Graphs, Request, Source
 from graphcl.datasets.staging import allow_pyg_containers, load_cached
@@ -62,7 +62,9 @@ class TU(Source):
 
     def read(self, source: Any, request: Request) -> object:
         """Return the graphs of the set."""
-        check_name(source)
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}", source):
+            advice = "a folder or file is given as a path with a '/' in it"
+            raise InputError(f"invalid data set name {source[:100]!r}; {advice}.")
         root, mirror = request.data_root, request.mirror
         if mirror is None and source not in TU_NAMES and not (root / source).is_dir():
             here = f"; for the folder {source} here, write './{source}'" if Path(source).is_dir() else ""
@@ -155,7 +157,8 @@ def _chosen(data: Data, sizes: dict[str, int], features: TUFeatures) -> Data:
     """Return a copy with the columns of attributes, which come first, with those of labels, or with both."""
     chosen = copy.copy(data)
     for key, unit in (("x", "node"), ("edge_attr", "edge")):
-        if (values := data.get(key)) is not None:
+        values = data.get(key)
+        if values is not None:
             k = sizes[f"num_{unit}_attributes"]
             parts = {"labels": slice(k, None), "attributes": slice(k), "both": slice(None)}
             chosen[key] = values[:, parts[features]]
@@ -315,7 +318,8 @@ class _TextFile:
 
     def _whole(self) -> NDArray[np.int64] | None:
         """Return all values as whole numbers, which may be written as 1.0; None if one is not."""
-        if (values := self._load(np.int64)) is not None:
+        values = self._load(np.int64)
+        if values is not None:
             return values
         numbers = self._load(np.float64)
         whole = numbers is not None and ((abs(numbers) < 2**53) & (numbers == np.trunc(numbers))).all()
