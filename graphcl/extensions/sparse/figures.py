@@ -113,5 +113,5 @@ def _places(pattern: Pattern) -> np.ndarray:
 
     network = networkx.Graph(pattern.edge_index.T.tolist())
     network.add_node(0)
-    found = networkx.kamada_kawai_layout(network)
-    return np.array([found[node] for node in range(len(found))])
+    layout = networkx.kamada_kawai_layout(network)
+    return np.array([layout[node] for node in range(len(layout))])
