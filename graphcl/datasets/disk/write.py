@@ -78,18 +78,20 @@ def write_on_disk(
     Raises:
         InputError: the folder exists or cannot be written, or `source` cannot be used.
     """
-    request = Request(loading(features=features, max_degree=max_degree, **settings), Path(data_root), mirror)
     source, path = as_path(source), Path(os.path.abspath(os.path.expanduser(folder)))
     if os.path.lexists(path):
         raise InputError(f"{str(path)!r} exists already and is never overwritten; give another folder.")
     kept = path.parent / f".{path.name}-parts"
+    values = loading(features=features, max_degree=max_degree, **settings)
+    request = Request(values, Path(data_root), mirror, executor=executor, folder=kept)
     kind = kind_of(source, request)
-    pieces = kind.pieces(source, request, kept, executor)
+    pieces = kind.pieces(source, request)
     if executor is not None and (pieces is None or "executor" not in kind.settings):
         raise InputError("only a table is parsed by many workers; leave out `workers` and `executor`.")
     if pieces is None:
         whole = load_dataset(source, data_root, mirror, features, max_degree, **settings)
         pieces = Pieces(whole.name, iter([whole]), list(whole.invalid))
+
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with claimed(path), whole_folder(path) as staging, contextlib.ExitStack() as files:

@@ -21,12 +21,18 @@ from graphcl.system.files import check_regular
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments of `load_dataset` besides the source; `data_root` is absolute."""
+    """The arguments of `load_dataset` or `write_on_disk` besides the source; `data_root` is absolute.
+
+    The last two are of `write_on_disk`: processes to read a source by, and a folder for what they have read, so that
+    it is not lost if they are killed.
+    """
 
     settings: Loading
     data_root: Path
     mirror: Mirror = None
     nodes: bool = False
+    executor: Executor | None = None
+    folder: Path = Path()
 
 
 class Graphs(NamedTuple):
@@ -104,11 +110,8 @@ class Source:
         """Return whether a string, the name of no data set, is one graph of this kind, which `transform` embeds."""
         return False
 
-    def pieces(self, source: Any, request: Request, folder: Path, executor: Executor | None) -> Pieces | None:
-        """Return the source in pieces, for `write_on_disk`; None, the default, if it is read whole.
-
-        `folder` is for what is not to be lost if the process is killed, and `executor` the processes to use.
-        """
+    def pieces(self, source: Any, request: Request) -> Pieces | None:
+        """Return the source in pieces, for `write_on_disk`; None, the default, if it is read whole."""
         return None
 
 

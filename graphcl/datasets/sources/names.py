@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +56,7 @@ class Loaded(Source):
         graphs, targets = collate_dataset(source, source.name), source.classes is None
         return Graphs(source.name, *graphs, benchmark, True, classes=source.classes, targets=targets)
 
-    def pieces(self, source: Any, request: Request, folder: Path, executor: Executor | None) -> Pieces | None:
+    def pieces(self, source: Any, request: Request) -> Pieces | None:
         """Return a selection of graphs in pieces, as the tensors of the data set hold all graphs."""
         return None if source._indices is None else read_pieces(source, request.settings)
 

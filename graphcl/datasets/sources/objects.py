@@ -6,8 +6,6 @@ import contextlib
 import copy
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Executor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,7 +41,7 @@ class DataSet(Source):
         name = str(getattr(source, "name", None) or type(source).__name__)
         return Graphs(name, *collate_dataset(source, name))
 
-    def pieces(self, source: Any, request: Request, folder: Path, executor: Executor | None) -> Pieces | None:
+    def pieces(self, source: Any, request: Request) -> Pieces | None:
         """Return the graphs in pieces, unless they are in memory."""
         return None if isinstance(source, InMemoryDataset) else read_pieces(source, request.settings)
 
@@ -69,7 +67,7 @@ class GraphList(Source):
         """Return the graphs."""
         return collate_objects([source] if _is_graph(source) else source, "own", request.settings)
 
-    def pieces(self, source: Any, request: Request, folder: Path, executor: Executor | None) -> Pieces | None:
+    def pieces(self, source: Any, request: Request) -> Pieces | None:
         """Return a list of batches, data sets or lists of graphs in pieces."""
         nested = Batch | torch.utils.data.Dataset | list | tuple
         several = not _is_graph(source) and any(isinstance(entry, nested) for entry in source)
@@ -90,7 +88,7 @@ class Stream(Source):
         """Return the list."""
         return list(source)
 
-    def pieces(self, source: Any, request: Request, folder: Path, executor: Executor | None) -> Pieces | None:
+    def pieces(self, source: Any, request: Request) -> Pieces | None:
         """Return the graphs in pieces."""
         return read_pieces(source, request.settings)
 

@@ -6,9 +6,7 @@ import math
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -86,12 +84,13 @@ class Molecules(Source):
         classes = np.array(table.classes, object) if table.classes else None
         return Graphs(table.name, data, slices, benchmark, True, parser.invalid, classes)
 
-    def pieces(self, source: Any, request: Request, folder: Path, executor: Executor | None) -> Pieces | None:
-        """Return the valid molecules in chunks, without SMILES; those that `executor` parses are kept in `folder`."""
+    def pieces(self, source: Any, request: Request) -> Pieces | None:
+        """Return the valid molecules in chunks, without SMILES; those that processes parse are kept in a folder."""
         if request.settings.features not in ("auto", "labels"):
             return None
         table = read_table(source, request.settings)
-        parser = Parser(table, request.settings, None if executor is None else partial(parse_by, executor, folder))
+        by_processes = None if request.executor is None else partial(parse_by, request.executor, request.folder)
+        parser = Parser(table, request.settings, by_processes)
         return Pieces(table.name, _pieces(parser), parser.invalid)
 
 
