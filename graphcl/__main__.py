@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from graphcl.cli.entry_point import program
-from graphcl.commands import command, summaries
+from graphcl.commands import COMMANDS, command, summaries
 from graphcl.errors import InputError
 from graphcl.version import __version__
 
@@ -39,11 +39,10 @@ def _run(arguments: Sequence[str]) -> int:
         if rest == ["--verbose"]:
             print(*_versions(), sep="\n")
         return 0
-    commands = summaries()
-    if name not in commands:
+    if name not in COMMANDS and name not in summaries():
         from graphcl.arguments import nearest  # imported here, as it loads pydantic
 
-        raise InputError(f"unknown command `{name}`; {nearest(name, commands)}.")
+        raise InputError(f"unknown command `{name}`; {nearest(name, summaries())}.")
     code: int = command(name).main(rest)
     return code
 

@@ -8,8 +8,9 @@ one-line `SUMMARY`.
 from __future__ import annotations
 
 import importlib
-from importlib.metadata import entry_points
 from types import ModuleType
+
+from graphcl.registry import load_points
 
 COMMANDS = {
     "run": "train an encoder by contrastive learning, embed the data set, score the embedding",
@@ -25,8 +26,8 @@ COMMANDS = {
 
 
 def summaries() -> dict[str, str]:
-    """Return command -> summary: those of `COMMANDS`, then those of other packages."""
-    added = {point.name: point.load().SUMMARY for point in entry_points(group="graphcl.commands")}
+    """Return command -> summary: those of `COMMANDS`, then those of other packages; one that fails is left out."""
+    added = {name: module.SUMMARY for name, module in load_points("graphcl.commands").items()}
     return COMMANDS | {name: summary for name, summary in added.items() if name not in COMMANDS}
 
 
@@ -34,5 +35,5 @@ def command(name: str) -> ModuleType:
     """Return the module of one of the `summaries`."""
     if name in COMMANDS:
         return importlib.import_module(f"graphcl.commands.{name}")
-    module: ModuleType = next(point for point in entry_points(group="graphcl.commands") if point.name == name).load()
+    module: ModuleType = load_points("graphcl.commands")[name]
     return module

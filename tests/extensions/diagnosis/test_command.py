@@ -1,6 +1,8 @@
 """`graphcl diagnose`: files, printed page and messages."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -118,3 +120,18 @@ def test_quick_sets_what_the_user_does_not():
     assert (found.seeds, found.graphs) == ([0, 1, 2, 3, 4], 500)
     assert (found.evaluation.folds, found.evaluation.inner_folds) == (5, 3)
     assert COMMAND.parse(["--dataset", "MUTAG"]).seeds == [0, 1, 2]
+
+
+def test_the_core_works_without_the_folder():
+    code = """
+import sys
+sys.modules["graphcl.extensions.diagnosis"] = None  # as if it were deleted
+from graphcl.__main__ import main
+assert main(["run", "--help"]) == main(["--help"]) == 0
+assert main(["diagnose"]) == 2
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "train an encoder" in done.stdout
+    assert "diagnose" not in done.stdout
+    assert "`diagnose` of graphcl.commands of the package graphcl" in done.stderr
+    assert "unknown command `diagnose`" in done.stderr
