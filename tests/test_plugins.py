@@ -229,7 +229,7 @@ def test_a_package_adds_a_setting_of_runs(tmp_path):
         [sys.executable, "-c", script], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"--flavour N +taste", done.stdout)
+    assert re.search(r"--flavour N +their taste", done.stdout)
 
 
 SETTINGS = """
