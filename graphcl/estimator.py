@@ -33,7 +33,7 @@ from graphcl.loaders.loader import make_loader
 from graphcl.models.contrastive import with_projector
 from graphcl.models.embeddings import Embeddings
 from graphcl.models.interface import OwnEncoder, takes_categories
-from graphcl.models.saved import EncoderDescription, installed_encoders, read_encoder, read_saved, save_encoder
+from graphcl.models.saved import installed_encoders, read_encoder, read_saved, save_encoder
 from graphcl.models.wrapper import Role, Tower, TwoTowers
 from graphcl.system.files import new_file
 from graphcl.system.processes import one_thread
@@ -44,7 +44,6 @@ Named = str | dict[str, Any]
 """A registered name, without or with arguments: `"adnce"` or `{"name": "adnce", "mu": 0.5}`."""
 _RUN = Config()
 """Default settings, as on the command line."""
-_DEFAULT_VIEW = _RUN.views.first["name"]
 _ADDED = tuple(name for name in Added.model_fields if name in KEPT_SETTINGS)
 """Settings of how graphs are read that extensions add and an encoder's file keeps."""
 _SETTINGS = tuple(
@@ -53,8 +52,8 @@ _SETTINGS = tuple(
     if name in {*TRAINING, "features", "max_degree", "device", *_ADDED} - {"views", "loss", "method"}
 )
 """Settings of a run that are keywords of `GraphCL`, in the order of the command line."""
-_READING = {"invalid", *_ADDED, "device", "random_state"}
-"""Parameters of how graphs are read and where they are embedded."""
+_READING = ("invalid", *_ADDED)
+"""Parameters of how graphs are read, but for their features."""
 _FEW = 256
 """Fewer graphs than this are embedded by one thread."""
 _NAMED = tuple(setting.removeprefix("views.") for setting in NAMED)
@@ -64,7 +63,7 @@ def _elsewhere(name: str) -> str:
     """Return how to pass the argument `name` of a loss, encoder, view or method to `GraphCL`, or an empty string."""
     for setting, registry in NAMED.items():
         parameter = setting.removeprefix("views.")
-        for registered in sorted(registry, key=lambda registered: registered != _DEFAULT_VIEW):
+        for registered in sorted(registry, key=lambda registered: registered != _RUN.views.first["name"]):
             defaults = registry.arguments(registered).defaults
             for meant in resembling(name, defaults, cutoff=2):  # cutoff 2 admits only equal names and synonyms
                 both = ", and `second` likewise" if parameter == "first" else ""
@@ -77,8 +76,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     `fit` trains as `python -m graphcl.run` does: the same settings and seed give the same embeddings. `transform`
     returns a float32 array `[n, H]`, where H is the encoder's `out_channels`; of the encoder `wl_sparse`, a sparse
-    matrix. In a pipeline, put a `StandardScaler`
-    between this transformer and a classifier.
+    matrix. In a pipeline, put a `StandardScaler` between this transformer and a classifier.
 
     `X` can be anything that `load_dataset` accepts: a PyG data set, a list of `Data` or networkx graphs, a name
     or a path, or what an extension reads, such as a list, Series or DataFrame of SMILES. Labels are
@@ -163,7 +161,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     def set_params(self, **params: Any) -> GraphCL:
         """Set parameters, including arguments of a loss, method, view or encoder (`loss__temperature`); return self."""
-        self._frozen = self._frozen and set(params) <= _READING
+        self._frozen = self._frozen and set(params) <= {*_READING, "device", "random_state"}
         inner = {key: value for key, value in params.items() if key.partition("__")[0] in _NAMED and "__" in key}
         super().set_params(**{key: value for key, value in params.items() if key not in inner})
         for key, value in inner.items():
@@ -192,7 +190,6 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             raise InputError("`warm_start` goes on from one encoder, but the last fit trained two; leave it out.")
         start = own if trained is None else (trained.encoder, trained.encoder)
         config = self._config(seed, X, groups, pairs)
-        device = pick_device(config.device)
         categories = own[0] is None and takes_categories(config.encoder["name"])
         read = {"max_degree": config.max_degree, "categories": categories, **self._reading()}
         dataset = load_dataset(X, features=config.features, **read)
@@ -209,7 +206,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             raise InputError(f"`positives` {config.positives} is a list of pairs; pass it to `fit` as `pairs`.")
         task = make_task(config, dataset)
         try:
-            trial = Trial(task, seed, device, start)
+            trial = Trial(task, seed, pick_device(config.device), start)
             trial.try_step()
         except InputError as error:
             if getattr(self, "history_", None) != []:
@@ -230,8 +227,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         `scipy.sparse.csr_matrix` whose columns are those of the training graphs; other columns of `X` are left out, as
         words that a `CountVectorizer` does not know. The row of an invalid graph is empty.
         """
-        h = self._embedded(X, role)
-        return self.model_.features(h)
+        return self.model_.features(self._embedded(X, role))
 
     def sparse_rows(self, X: Any) -> Any:
         """Return the embeddings of the graphs `X` by the encoder `wl_sparse`, with all of their columns.
@@ -253,8 +249,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         if explain is None:
             raise InputError(f"patterns need the encoder wl_sparse, got {type(self.model_.encoder).__name__}.")
         graphs = load_for(self.description_, [one, other], **self._reading())
-        patterns: list[Any] = explain(graphs[0], graphs[1], k, min_depth)
-        return patterns
+        return list(explain(graphs[0], graphs[1], k, min_depth))
 
     def _embedded(self, X: Any, role: Role) -> Any:
         """Return the embeddings of all graphs `X`, see `transform`."""
@@ -321,7 +316,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             InputError: see `graphcl.load_encoder`.
         """
         module, description = read_encoder(path, seed, encoder)
-        named, target = _named(description), description.target
+        target = description.target
         if target is not None and target.encoder.arguments is None:  # one module may be the encoder of both
             target_encoder = target_encoder or encoder
         kept = {*TRAINING, *_ADDED}
@@ -334,8 +329,8 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         loaded = cls(
             **settings.pop("views", {}),
             **settings,
-            encoder=named if encoder is None else encoder,
-            target_encoder="auto" if target is None else target_encoder or _named(target),
+            encoder=description.encoder.spec if encoder is None else encoder,
+            target_encoder="auto" if target is None else target_encoder or target.encoder.spec,
             features=description.features,
             max_degree=description.max_degree,
             device=device,
@@ -382,14 +377,12 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Return the names of the output columns, graphcl0, graphcl1, ...; names of input columns are ignored."""
-        names: np.ndarray = super().get_feature_names_out()
-        return names
+        return np.asarray(super().get_feature_names_out())
 
     @property
     def _n_features_out(self) -> int:
         """Number of output columns H; scikit-learn's `get_feature_names_out` needs it."""
-        width: int = self.description_.out_channels
-        return width
+        return int(self.description_.out_channels)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -401,14 +394,13 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         """Return the encoders of queries and targets that are not registered."""
         if self.target_encoder != "auto" and self.towers != "separate":
             raise InputError("`target_encoder` needs separate encoders of queries and targets; pass towers='separate'.")
-        query, target = (
-            None if isinstance(encoder, str | dict) else encoder for encoder in (self.encoder, self.target_encoder)
-        )
-        return query, query if self.target_encoder == "auto" else target
+        query = None if isinstance(self.encoder, str | dict) else self.encoder
+        if self.target_encoder == "auto":
+            return query, query
+        return query, None if isinstance(self.target_encoder, str | dict) else self.target_encoder
 
     def _reading(self) -> dict[str, Any]:
-        """Return the settings of how graphs are read, but for their features."""
-        return {name: getattr(self, name) for name in ("invalid", *_ADDED)}
+        return {name: getattr(self, name) for name in _READING}
 
     def _seed(self) -> int:
         if isinstance(self.random_state, int | np.integer):
@@ -423,35 +415,27 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         """Return the settings of a run; those with their default are left out, as an encoder may imply others."""
         values = {name: to_python(getattr(self, name)) for name in ("loss", *_SETTINGS)}
         values = {name: value for name, value in values.items() if value != getattr(_RUN, name)}
+        views = {"first": self.first, "second": self.second}
+        values["views"] = {name: to_python(view) for name, view in views.items() if view is not None}
+        named = {"encoder": self.encoder, "target_encoder": self.target_encoder}
+        values |= {name: to_python(spec) for name, spec in named.items() if isinstance(spec, str | dict)}
         values |= {"seeds": [seed], "method": self.method}
         if isinstance(self.method, dict):  # its `vectors` may be a large array, which stays one
-            arguments = self.method.items()
-            values["method"] = {key: value if key == "vectors" else to_python(value) for key, value in arguments}
+            values["method"] = {k: value if k == "vectors" else to_python(value) for k, value in self.method.items()}
         if isinstance(X, str):
             values["dataset"] = X
         if groups is not None:
             values["positives"] = "group"
         if pairs is not None:
             values |= {"positives": "pairs", "eval": _RUN.eval}  # `retrieval` would hold pairs out
-        views = {"first": to_python(self.first), "second": to_python(self.second)}
-        values["views"] = {key: value for key, value in views.items() if value is not None}
-        if isinstance(self.target_encoder, str | dict) and self.target_encoder != "auto":
-            values["target_encoder"] = to_python(self.target_encoder)
-        if isinstance(self.encoder, str | dict):
-            values["encoder"] = to_python(self.encoder)
-            if self.encoder == "auto" and self.features in ("auto", "labels") and (kind := claiming(X)) is not None:
-                values["encoder"] = kind.usual(X).get("encoder", "auto")
+        if self.encoder == "auto" and self.features in ("auto", "labels") and (kind := claiming(X)) is not None:
+            values["encoder"] = kind.usual(X).get("encoder", "auto")
         try:
             return make_config(values)
         except InputError as error:
             # the message names settings of a run, some of which this class names differently
             text = str(error).replace("`views.", "`").replace("`seeds.0`", "`random_state`")
             raise InputError(text) from None
-
-
-def _named(description: EncoderDescription) -> dict[str, Any]:
-    """Return the name of an encoder with its arguments."""
-    return {"name": description.encoder.name, **(description.encoder.arguments or {})}
 
 
 @functools.cache

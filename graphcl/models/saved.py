@@ -53,6 +53,11 @@ class EncoderName(BaseModel, frozen=True, extra="forbid", strict=True):
     name: Name
     arguments: dict[str, JsonValue] | None = None
 
+    @property
+    def spec(self) -> dict[str, Any]:
+        """Name and arguments in one dict, as in settings."""
+        return {"name": self.name, **(self.arguments or {})}
+
 
 class EncoderDescription(BaseModel, frozen=True, extra="forbid", strict=True):
     """Description of a trained encoder: everything except its weights.
