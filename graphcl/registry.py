@@ -238,7 +238,7 @@ sources = Registry("source", "graphcl.datasets.sources", group="graphcl.sources"
 tasks = Registry("task", "graphcl.tasks.pairs", "graphcl.tasks.task", group="graphcl.tasks")
 """Kinds of what a run trains on and scores, see `graphcl.tasks.task.Task`."""
 
-REGISTRIES = (losses, augmentations, encoders, methods, evaluators, references, datasets, sources)
+REGISTRIES = (losses, augmentations, encoders, methods, evaluators, references, datasets, sources, tasks)
 _IMPORTED = "graphcl_import_"
 """Start of the module names of imported files."""
 _ADDED: dict[str, set[str]] = {}
