@@ -270,7 +270,7 @@ def test_a_package_adds_settings_of_its_sources_and_an_encoder_file(tmp_path):
     (tmp_path / "a.rings").touch()
     script = """
 from graphcl import GraphCL, dataset_names, load_dataset, load_encoder, make_config
-from graphcl.cli.help import topic
+from graphcl.cli.command_line import topic
 from graphcl.__main__ import main
 assert load_dataset("./a.rings", length=5)[0].num_nodes == 5
 assert "rings-3" in dataset_names()
