@@ -38,7 +38,7 @@ def dataset_names() -> list[str]:
     ('synthetic', True)
     """
     named = [name for kind in sources.values() for name in getattr(kind, "names", ())]
-    return [SYNTHETIC, *TU_NAMES, *named, *datasets]
+    return [*dict.fromkeys([SYNTHETIC, *TU_NAMES, *named, *datasets])]
 
 
 def suggestion(name: str, valid: Iterable[str]) -> str:

@@ -80,9 +80,10 @@ class Source:
 
     Attributes:
         place: the kinds are asked in ascending order; the library's own are at 10 and above.
-        suffixes: endings of the files of this kind, in lower case; a kind without any overrides `claims`.
-        settings: settings of tables, of networkx graphs and of TU sets, and `mirror`, that apply to this kind.
-        names: names of data sets that this kind reads, for messages.
+        names: names of the data sets of this kind.
+        suffixes: endings of the files of this kind, in lower case; a kind without names and endings overrides `claims`.
+        settings: settings of tables, of networkx graphs and of TU sets, `mirror` and `executor`, that apply to this
+            kind; others are refused, or warned of.
     """
 
     place: ClassVar[int] = 0
@@ -92,7 +93,9 @@ class Source:
 
     def claims(self, source: Any, request: Request) -> bool:
         """Return whether this kind reads `source`; a path is a `Path`, a `str` is a name."""
-        return isinstance(source, Path) and source.suffix.lower() in self.suffixes and source.is_file()
+        if isinstance(source, Path):
+            return source.suffix.lower() in self.suffixes and source.is_file()
+        return isinstance(source, str) and source in self.names
 
     def usual(self, source: Any) -> dict[str, Any]:
         """Return the settings of a run that `source` implies: `encoder`, of features as they are read, and others."""

@@ -86,10 +86,7 @@ class Synthetic(Source):
     """The generated set, which needs no file and no network."""
 
     place = 60
-
-    def claims(self, source: Any, request: Request) -> bool:
-        """Return whether `source` is the name of the set."""
-        return isinstance(source, str) and source == SYNTHETIC
+    names = (SYNTHETIC,)
 
     def read(self, source: Any, request: Request) -> object:
         """Return the generated graphs."""
