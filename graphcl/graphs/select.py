@@ -63,10 +63,7 @@ def select(
     if keep_node is not None:
         _refuse_node_indices(batch)
     with_edges = any(where == "edge" and key != "edge_index" for key, where in level.items())
-    # the loops read as many edges as the layout has
-    compiled = layout.compiled and edge_index.shape == layout.edge_index.shape and native.takes(edge_index)
-    part = restrict(layout.ptr, layout.batch, edge_index, layout.edge_ptr, keep_node, keep_edge, with_edges, compiled)
-
+    part = restrict(layout, edge_index, keep_node, keep_edge, with_edges)
     cuts = part.cuts or (part.ptr, part.edge_ptr)
     for key, where in level.items():
         kept, ptr, cut = (part.nodes, part.ptr, cuts[0]) if where == "node" else (part.edges, part.edge_ptr, cuts[1])
@@ -131,24 +128,20 @@ class Part:
 
 
 def restrict(
-    ptr: Tensor,
-    batch: Tensor,
-    edge_index: Tensor,
-    edge_ptr: Tensor | None,
-    keep_node: Tensor | None,
-    keep_edge: Tensor | None,
-    with_edges: bool = True,
-    compiled: bool = False,
+    layout: Layout, edge_index: Tensor, keep_node: Tensor | None, keep_edge: Tensor | None, with_edges: bool = True
 ) -> Part:
     """Return the part of a batch that both masks keep. Edges of removed nodes are always removed.
 
-    The first four tensors are those of a `Layout`. The masks `keep_node [N]` and `keep_edge [E]` are None to keep all.
-    `with_edges` tells whether `Part.edges` is needed; `compiled` allows `graphcl.graphs.native` if `edge_ptr` is given.
+    The edges `edge_index [2, E]` may be others than those of the layout, in the same graphs. The masks `keep_node [N]`
+    and `keep_edge [E]` are None to keep all. `with_edges` tells whether `Part.edges` is needed.
     """
+    ptr, batch, edge_ptr = layout.ptr, layout.batch, layout.edge_ptr
     if keep_node is None and keep_edge is None:
         return Part(None, ptr, batch, None, None, edge_index)
     nodes = name = None
-    if compiled and edge_ptr is not None:
+    # the loops read as many edges as the layout has
+    same_size = edge_index.shape == layout.edge_index.shape
+    if layout.compiled and edge_ptr is not None and same_size and native.takes(edge_index):
         keep_node, keep_edge = native.mask(keep_node, batch.numel()), native.mask(keep_edge, edge_index.size(1))
         new_ptr = ptr
         if keep_node is not None:

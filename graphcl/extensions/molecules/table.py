@@ -301,13 +301,9 @@ def _check_text(texts: Iterable[Any], lines: Sequence[int] | str) -> None:
         lines: line of each row in the file, see `where`, or what the strings are.
     """
     for row, text in enumerate(texts):
-        if isinstance(text, str) and not text.isascii():
-            try:
-                text.encode()
-            except UnicodeEncodeError:
-                place = lines if isinstance(lines, str) else where(lines, row)
-                shown = f"{place} '{one_line(text, 60)}'"
-                raise InputError(f"{shown} is not Unicode, as it has a lone surrogate; save it in UTF-8.") from None
+        if isinstance(text, str) and not text.isascii() and text.encode(errors="ignore").decode() != text:
+            shown = f"{lines if isinstance(lines, str) else where(lines, row)} '{one_line(text, 60)}'"
+            raise InputError(f"{shown} is not Unicode, as it has a lone surrogate; save it in UTF-8.")
 
 
 def where(lines: Sequence[int], row: int) -> str:
