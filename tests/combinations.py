@@ -1,13 +1,13 @@
 """Small data of every kind, and the outcome of a command on them, for tests of combinations of features."""
 
 import csv
-import importlib
 import shutil
 import traceback
 
 import numpy as np
 import torch
 
+from graphcl.commands import command as find_command
 from graphcl.registry import evaluators, losses, methods
 from tests.conftest import small_graphs
 
@@ -89,7 +89,7 @@ def outcome(command, arguments, out, capsys):
     """
     if out.is_dir():
         shutil.rmtree(out)
-    main = importlib.import_module(f"graphcl.commands.{command}").main
+    main = find_command(command).main
     try:
         code = main([*map(str, arguments), "--out", str(out)])
     except Exception:

@@ -1,11 +1,11 @@
 """Mistakes in the arguments of `embed`, `export`, `show` and `transfer`: one line, exit code 2, no file."""
 
-import importlib
 import sys
 
 import pytest
 from torch_geometric.data import InMemoryDataset
 
+from graphcl.commands import command as find_command
 from tests.commands.files import save_untrained
 from tests.conftest import small_graphs
 
@@ -57,7 +57,7 @@ def test_a_mistake_is_one_line(command, place, capsys, monkeypatch):
     for package in ("onnxscript", "pyarrow"):
         monkeypatch.setitem(sys.modules, package, None)
     before = sorted(place.rglob("*"))
-    main = importlib.import_module(f"graphcl.commands.{command}").main
+    main = find_command(command).main
     for words, line in MESSAGES[command]:
         assert main(words.split()) == 2, words
         captured = capsys.readouterr()

@@ -1,12 +1,12 @@
 """Which file or folder a command may write: the table of docs/long_runs.md, tried for every command."""
 
-import importlib
 import re
 from pathlib import Path
 
 import pytest
 from torch_geometric.data import InMemoryDataset
 
+from graphcl.commands import command as find_command
 from graphcl.commands import summaries
 from tests.commands.files import save_untrained
 from tests.conftest import overriding, small_graphs
@@ -45,7 +45,7 @@ FINISHED = re.compile(r"/(cells|part-\d+)/")
 
 def call(words, options=""):
     command, *rest = overriding(words.split(), *options.split())
-    return importlib.import_module(f"graphcl.commands.{command}").main(rest)
+    return find_command(command).main(rest)
 
 
 def content():
