@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -160,9 +160,7 @@ def embed_batches(
 
 def _unpacked(loader: Any, unpack: Callable[[Any], Any] | None) -> Any:
     """Return a loader of what `unpack` takes out of the items of `loader`; `loader` itself without `unpack`."""
-    if unpack is None:
-        return loader
-    return (_SizedUnpacked if isinstance(loader, Sized) else _Unpacked)(loader, unpack)
+    return loader if unpack is None else _Unpacked(loader, unpack)
 
 
 class _Unpacked:
@@ -172,12 +170,10 @@ class _Unpacked:
     def __iter__(self) -> Iterator[Any]:
         return map(self.unpack, self.loader)
 
+    def __len__(self) -> int:
+        return len(self.loader)
+
     def __getattr__(self, name: str) -> Any:
         if name in ("loader", "chunks"):  # not set yet; batches that would pass by `unpack`
             raise AttributeError(name)
         return getattr(self.loader, name)
-
-
-class _SizedUnpacked(_Unpacked):
-    def __len__(self) -> int:
-        return len(self.loader)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -100,8 +100,9 @@ class Training:
         """
         self._check_pairs()
         limits = [] if self.settings.steps is None else [self.settings.steps - self.steps]
-        if self._done and isinstance(self.loader, Sized):
-            limits.append(len(self.loader) - self._done)
+        length = _length(self.loader)
+        if self._done and length is not None:
+            limits.append(length - self._done)
         self._done_before = self._done
         self.method.train()
         if self.settings.frozen_bn:
@@ -296,7 +297,7 @@ class Training:
             self._generators.restore_own({name: state for name, state in every[0]["own"].items() if name == "order"})
         if len(every) != ranks.size() and rank == 0 and not same_views:
             warn_of_new_draws(f"saved by {len(every)} ranks, resumed by {ranks.size()}")
-        batches = len(self.loader) if isinstance(self.loader, Sized) else None
+        batches = _length(self.loader)
         if self._done and self._done != batches and ranks.rank() == 0:
             place = f"resumed within epoch {self.epoch + 1}, after step {self._done}"
             warn_of_new_draws(place, "the other steps of this epoch use a new order and new views")
@@ -384,6 +385,15 @@ def _total_steps(settings: TrainingSettings, loader: Iterable[Batch]) -> int | N
         return None
     if settings.steps is not None:
         return settings.steps
-    if not isinstance(loader, Sized):
+    batches = _length(loader)
+    if batches is None:
         raise InputError("`schedule` and `warmup` need a loader with a length; pass `steps` instead of `epochs`.")
-    return settings.epochs * len(loader)
+    return settings.epochs * batches
+
+
+def _length(loader: Any) -> int | None:
+    """Return the number of batches in an epoch; None if the loader does not tell."""
+    try:
+        return len(loader)
+    except TypeError:
+        return None

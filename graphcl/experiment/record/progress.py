@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -59,26 +59,26 @@ class TrainingBar:
 
     def step(self, training: Training) -> None:
         """Show a finished step."""
-        count = self._graphs_in(training.loader) if self._has_batches else (lambda steps: steps)
+        loader: Any = training.loader
+        count = self._graphs_in(loader) if self._has_batches else (lambda steps: steps)
         if self._bar is None:
             total = training.settings.steps
-            if total is None and isinstance(training.loader, Sized):
-                total = self._config.epochs * len(training.loader)
-            total = None if total is None else count(total)
-            self._bar = make_bar("", total, "graph" if self._has_batches else "step", initial=count(training.steps - 1))
+            total = self._config.epochs * len(loader) if total is None else total
+            self._bar = make_bar(
+                "", count(total), "graph" if self._has_batches else "step", initial=count(training.steps - 1)
+            )
         title = f"seed {self._seed}, epoch {training.epoch + 1}"
         self._bar.set_description_str(title, refresh=False)
         self._bar.update(count(training.steps) - self._bar.n)
 
     def _graphs_in(self, loader: Any) -> Callable[[int], int]:
         """Return a function from a number of steps to the number of graphs in them; a last batch may be smaller."""
-        size = self._config.batch_size
-        batches = len(loader) if isinstance(loader, Sized) else 0
+        size, batches = self._config.batch_size, len(loader)
         graphs = getattr(getattr(loader, "batch_sampler", None), "num_graphs", batches * size)
 
         def count(steps: int) -> int:
-            epochs, rest = divmod(steps, batches) if batches else (0, steps)
-            return epochs * graphs + (min(rest * size, graphs) if batches else rest * size)
+            epochs, rest = divmod(steps, batches)
+            return int(epochs * graphs + min(rest * size, graphs))
 
         return count
 
