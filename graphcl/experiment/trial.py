@@ -208,6 +208,9 @@ class Trial:
                 ) from None
         method.load_state_dict(before)
         method.zero_grad(set_to_none=True)
+        for module in method.modules():
+            if isinstance(module, ContrastiveModel):
+                module.micro_batch = None  # reference rows are calibrated on whole batches
         facts = {
             "BatchNorm": has_batchnorm(method),
             "BatchNorm of the model": has_batchnorm(self.model),

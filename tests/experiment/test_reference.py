@@ -9,12 +9,16 @@ from sklearn.dummy import DummyClassifier
 from sklearn.model_selection import StratifiedKFold, cross_val_score
 from torch_geometric.data import Batch, Data
 
+from graphcl import load_dataset, make_config
 from graphcl.errors import InputError
 from graphcl.evaluate import knn, logreg, svm
+from graphcl.experiment.trial import Trial
 from graphcl.models.batchnorm import calibrate
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.gin import GIN
 from graphcl.references.statistics import graph_statistics
+from graphcl.tasks.task import make_task
+from tests.conftest import small_graphs
 
 
 def graphs(n=7, categories=False, seed=0):
@@ -67,3 +71,17 @@ def test_calibrated_statistics_are_means_over_batches():
     torch.testing.assert_close(found.running_mean, torch.stack([each.mean(dim=0) for each in hidden]).mean(dim=0))
     torch.testing.assert_close(found.running_var, torch.stack([each.var(dim=0) for each in hidden]).mean(dim=0))
     assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
+
+
+def test_reference_rows_do_not_depend_on_micro_batch():
+    """The step that is tried before a run leaves no setting of training on the model."""
+    dataset = load_dataset(small_graphs())
+    rows = []
+    for size in (None, 2):
+        config = make_config(
+            {"eval": ["knn"], "epochs": 1, "batch_size": 12, "micro_batch": size, "method": "two_views"}
+        )
+        trial = Trial(make_task(config, dataset), 0, torch.device("cpu"))
+        trial.try_step()
+        rows.append(trial.run(("untrained", "calibrated")).scores["knn"]["calibrated"])
+    assert rows[0] == rows[1]
