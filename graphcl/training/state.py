@@ -395,5 +395,5 @@ def _length(loader: Any) -> int | None:
     """Return the number of batches in an epoch; None if the loader does not tell."""
     try:
         return len(loader)
-    except TypeError:
+    except (TypeError, ValueError):  # PyG's samplers raise ValueError
         return None
