@@ -5,20 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from graphcl.config import Config
 from graphcl.evaluate import FoldScores
+from graphcl.models.contrastive import ContrastiveModel
 from graphcl.system.signals import Stop
 from graphcl.training.checkpoint import Checkpoints
 from graphcl.training.epoch import Epoch
 from graphcl.training.state import Training
-
-if TYPE_CHECKING:
-    from graphcl.experiment.trial import SeedResult, Trial
 
 Scores = dict[str, dict[str, FoldScores]]
 """Evaluator -> row (see `graphcl.references.rows`) -> score."""
@@ -38,6 +38,29 @@ class Clock:
         now = time.perf_counter()
         self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._last
         self._last = now
+
+
+@dataclass
+class SeedResult:
+    """Result of one seed.
+
+    Attributes:
+        model: trained model.
+        history: one `Epoch` per epoch.
+        h: embeddings `[n, H]` of all graphs by the trained encoder.
+        y: labels or targets of the graphs, or None.
+        scores: evaluator -> row, see `graphcl.references.rows` -> score; empty if the graphs have no labels.
+        epoch_scores: epoch -> evaluator -> score of the encoder at that epoch, every `score_every` epochs.
+        seconds: stage -> wall time in seconds.
+    """
+
+    model: ContrastiveModel
+    history: list[Epoch]
+    h: Tensor
+    y: Tensor | None
+    scores: Scores
+    epoch_scores: dict[int, dict[str, FoldScores]] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
 
 
 class Output:
@@ -86,8 +109,8 @@ class Output:
         yield
         self.clock.lap("train")
 
-    def on_embeddings(self, when: str, trial: Trial, h: Any) -> None:
-        """Handle the embeddings `h [n, H]` of all graphs `before` and `after` training; None if not computed."""
+    def on_embeddings(self, when: str, trial: Any, h: Any) -> None:
+        """Handle the embeddings `h [n, H]` of all graphs `before` and `after` training a `Trial`; None without."""
         self.clock.lap("embed")
 
     def on_step(self, training: Training) -> None:
@@ -106,7 +129,7 @@ class Output:
     def on_slow_scoring(self, expected: float, trained: float) -> None:
         """Handle the news that scoring will take `expected` seconds, more than the `trained` seconds of training."""
 
-    def add(self, trial: Trial, result: SeedResult) -> None:
+    def add(self, trial: Any, result: SeedResult) -> None:
         """Handle the result of a seed."""
 
     def finish(self) -> dict[str, Any]:

@@ -22,7 +22,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -37,9 +36,8 @@ from graphcl.distributed.batchnorm import synchronise
 from graphcl.distributed.launch import Ranks
 from graphcl.distributed.ranks import across
 from graphcl.errors import InputError, warn
-from graphcl.evaluate import FoldScores
 from graphcl.experiment.copies import RowBatches, sampled
-from graphcl.experiment.output import Output, Scores
+from graphcl.experiment.output import Output, SeedResult
 from graphcl.experiment.scoring import RowScores
 from graphcl.experiment.vectors import matched_vectors
 from graphcl.graphs.columns import warn_of_scales
@@ -63,29 +61,6 @@ from graphcl.training.state import NonFiniteLossError, Training
 
 _RANK_SEEDS = 2**41
 """Difference between the seeds of rank r and rank r + 1."""
-
-
-@dataclass
-class SeedResult:
-    """Result of one seed.
-
-    Attributes:
-        model: trained model.
-        history: one `Epoch` per epoch.
-        h: embeddings `[n, H]` of all graphs by the trained encoder.
-        y: labels or targets of the graphs, or None.
-        scores: evaluator -> row, see `graphcl.references.rows` -> score; empty if the graphs have no labels.
-        epoch_scores: epoch -> evaluator -> score of the encoder at that epoch, every `score_every` epochs.
-        seconds: stage -> wall time in seconds.
-    """
-
-    model: ContrastiveModel
-    history: list[Epoch]
-    h: Tensor
-    y: Tensor | None
-    scores: Scores
-    epoch_scores: dict[int, dict[str, FoldScores]] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
 
 
 class Trial:

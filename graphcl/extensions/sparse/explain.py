@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from graphcl.extensions.sparse.encoder import WLSparse
 from graphcl.extensions.sparse.rows import Patterns
 
 
@@ -40,13 +40,14 @@ class Pattern:
 
 
 @torch.no_grad()
-def explain(encoder: WLSparse, one: Data, other: Data, k: int = 10, min_depth: int = 0) -> list[Pattern]:
-    """Return the k shared patterns of two graphs that add most to the cosine of their rows.
+def explain(encoder: Any, one: Data, other: Data, k: int = 10, min_depth: int = 0) -> list[Pattern]:
+    """Return the k shared patterns of two graphs that add most to the cosine of their rows by a `WLSparse` encoder.
 
     The shares of all shared patterns sum to 1. An example is from the first graph. Patterns of a depth below
     `min_depth` are left out.
 
     Example:
+        >>> from graphcl.extensions.sparse.encoder import WLSparse
         >>> ring = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
         >>> one, other = (Data(x=torch.tensor([[1.0], [0.0], [0.0], [last]]), edge_index=ring) for last in (0.0, 2.0))
         >>> [(p.depth, p.nodes, round(p.share, 2)) for p in explain(WLSparse(1, depth=1), one, other)]
@@ -73,7 +74,7 @@ def explain(encoder: WLSparse, one: Data, other: Data, k: int = 10, min_depth: i
 
 
 @torch.no_grad()
-def heaviest(encoder: WLSparse, batches: Iterable[Batch], k: int = 12) -> list[Pattern]:
+def heaviest(encoder: Any, batches: Iterable[Batch], k: int = 12) -> list[Pattern]:
     """Return the k patterns with the largest weights of those that training saw in two groups or more."""
     best: dict[int, Pattern] = {}
     for batch in batches:
@@ -90,13 +91,11 @@ def heaviest(encoder: WLSparse, batches: Iterable[Batch], k: int = 12) -> list[P
     return [*best.values()]
 
 
-def _patterns(encoder: WLSparse, batch: Batch) -> Patterns:
+def _patterns(encoder: Any, batch: Batch) -> Patterns:
     return encoder.patterns(batch.x, batch.edge_index, batch.batch, batch.num_graphs, batch.get("edge_attr"))
 
 
-def _pattern(
-    encoder: WLSparse, batch: Batch, patterns: Patterns, at: int, share: float, nodes: tuple[int, ...]
-) -> Pattern:
+def _pattern(encoder: Any, batch: Batch, patterns: Patterns, at: int, share: float, nodes: tuple[int, ...]) -> Pattern:
     """Return a pattern of a batch with its example."""
     depth = int(patterns.depth[at])
     kept, edges, distance = ball(batch.edge_index, int(patterns.node[at]), depth, encoder.both)
@@ -132,7 +131,7 @@ def ball(edge_index: Tensor, node: int, depth: int, both: bool = False) -> tuple
 
 
 @torch.no_grad()
-def survey(encoder: WLSparse, batches: Iterable[Batch], k: int = 12) -> dict[str, np.ndarray]:
+def survey(encoder: Any, batches: Iterable[Batch], k: int = 12) -> dict[str, np.ndarray]:
     """Return arrays of the weight, frequency and depth of an encoder's patterns, and of its k heaviest ones.
 
     The arrays `weight`, `frequency` and `depth [K]` have one entry for each pattern that training saw in two groups or

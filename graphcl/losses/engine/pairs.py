@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from graphcl.losses.engine.exponent import Exponent
+from graphcl.losses.engine.exponent import Coefficients, Exponent
 
 Similarity = Literal["cosine", "dot", "squared_distance"]
 Mask = Literal["diagonal", "ids"]
@@ -253,3 +253,27 @@ def off_diagonal(matrix: Tensor) -> Tensor:
     between = flat[..., :last].unflatten(-1, (rows - 1, columns + 1))[..., 1:].flatten(-2)
     whole = between if rows == columns else torch.cat([between, flat[..., last + 1 :]], dim=-1)
     return whole.unflatten(-1, (rows, columns - 1))
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Description of the sums over negatives that the tiles compute.
+
+    Args:
+        comparison: sets of anchors and keys, detached.
+        exponents: one exponent P for each sum of e^P.
+        expected: whether the mean similarities with weights e^P are wanted, instead of the sums; weights are constants.
+    """
+
+    comparison: Comparison
+    exponents: tuple[Exponent, ...]
+    expected: bool
+
+    @property
+    def slopes(self) -> list[Coefficients]:
+        """Coefficients of P', for each exponent P; of the constant 1 for the mean similarities.
+
+        For anchor i and similarity c_ij, d total_i / d c_ij = e^(P - total_i) P', and d mean_i / d c_ij =
+        e^(P - total_i), with total_i the logsumexp.
+        """
+        return [(1.0,) if self.expected else exponent.slope for exponent in self.exponents]

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from graphcl.losses.engine.exponent import Coefficients, Exponent
-from graphcl.losses.engine.pairs import Comparison, Mask, Pairs, Row, RowFunction, off_diagonal
+from graphcl.losses.engine.pairs import Comparison, Mask, Pairs, Row, RowFunction, Sums, off_diagonal
 
 TILE = 512
 """Number of rows and of columns of a tile: 1 MB in float32, so that a few tiles fit the L2 cache of a CPU."""
@@ -93,30 +93,6 @@ def _reduce_chunk(function: RowFunction, comparison: Comparison, anchors: int, r
             kept = torch.nn.functional.pad(~comparison.same_ids(rows), (before, after), value=True)
     values += earlier
     return function(Row(torch.cat(values, dim=1) if len(values) > 1 else values[0], kept), *per_anchor)
-
-
-@dataclass(frozen=True)
-class Sums:
-    """Description of the sums over negatives that the tiles compute.
-
-    Args:
-        comparison: sets of anchors and keys, detached.
-        exponents: one exponent P for each sum of e^P.
-        expected: whether the mean similarities with weights e^P are wanted, instead of the sums; weights are constants.
-    """
-
-    comparison: Comparison
-    exponents: tuple[Exponent, ...]
-    expected: bool
-
-    @property
-    def slopes(self) -> list[Coefficients]:
-        """Coefficients of P', for each exponent P; of the constant 1 for the mean similarities.
-
-        For anchor i and similarity c_ij, d total_i / d c_ij = e^(P - total_i) P', and d mean_i / d c_ij =
-        e^(P - total_i), with total_i the logsumexp.
-        """
-        return [(1.0,) if self.expected else exponent.slope for exponent in self.exponents]
 
 
 class _TiledSums(torch.autograd.Function):

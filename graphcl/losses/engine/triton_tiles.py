@@ -21,8 +21,7 @@ import torch
 from torch import Tensor
 
 from graphcl.losses.engine.exponent import Coefficients
-from graphcl.losses.engine.pairs import Mask
-from graphcl.losses.engine.tiled import Sums
+from graphcl.losses.engine.pairs import Mask, Sums
 from graphcl.system.kernels import jit, tl, triton
 
 LOG2_E = math.log2(math.e)
