@@ -255,7 +255,9 @@ def problems(
         else:
             text = _TEXTS[kind].format(**values) if kind in _TEXTS else one_line(item["msg"], 300)
         lines.append(f"{name} {text}.")
-    return lines + [f"... and {len(errors) - MAX_PROBLEMS} more."] * (len(errors) > MAX_PROBLEMS)
+    if len(errors) > MAX_PROBLEMS:
+        lines.append(f"... and {len(errors) - MAX_PROBLEMS} more.")
+    return lines
 
 
 def shown(value: object) -> str:

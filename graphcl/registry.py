@@ -158,8 +158,9 @@ class Registry(Mapping[str, Callable[..., Any]]):
                 package = importlib.import_module(name)
                 for module in pkgutil.iter_modules(getattr(package, "__path__", []), f"{name}."):
                     importlib.import_module(module.name)
-            for point in entry_points(self.group) if self.group else ():
-                self._plug_in(point)
+            if self.group:
+                for point in entry_points(self.group):
+                    self._plug_in(point)
 
     def _plug_in(self, point: metadata.EntryPoint) -> None:
         """Register what an entry point names; if this fails, warn and continue.

@@ -80,8 +80,10 @@ class _Loader(yaml.SafeLoader):
             count += 1
             if count > limit or depth > _MAX_DEPTH:
                 raise yaml.YAMLError("it is nested too deeply, or its aliases unfold to too much")
-            for part in node.value if isinstance(node, yaml.CollectionNode) else []:
-                stack += [(inner, depth + 1) for inner in (part if isinstance(part, tuple) else (part,))]
+            if isinstance(node, yaml.MappingNode):
+                stack += [(inner, depth + 1) for pair in node.value for inner in pair]
+            elif isinstance(node, yaml.SequenceNode):
+                stack += [(inner, depth + 1) for inner in node.value]
         return tree
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:

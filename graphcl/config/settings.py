@@ -7,6 +7,7 @@ title the placeholder for the value. Commands inherit the groups that they share
 from __future__ import annotations
 
 import re
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -34,7 +35,8 @@ def without_ranges(value: Any) -> Any:
     """Return `value` as a list, with strings such as `3` and `0-4` replaced by the integers in that range."""
     numbers: list[Any] = []
     items = value if isinstance(value, list) else [value]
-    for part in [part for item in items for part in (item.split(",") if isinstance(item, str) else [item])]:
+    parts = [item.split(",") if isinstance(item, str) else [item] for item in items]
+    for part in chain.from_iterable(parts):
         ends = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part) if isinstance(part, str) else None
         span = range(int(ends[1]), int(ends[2] or ends[1]) + 1) if ends else range(0)
         numbers += span if 0 < len(span) <= 10_000 else [part]

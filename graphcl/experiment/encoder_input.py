@@ -100,7 +100,8 @@ def load_for(
     """
     nodes = rows_of(description.settings) != "graphs" if nodes is None else nodes
     kind = claiming(source, Request(loading(**settings), Path(data_root), mirror, nodes))
-    for key in () if kind is None else kind.settings & KEPT_SETTINGS & description.settings.keys():
+    kept = set() if kind is None else kind.settings & KEPT_SETTINGS & description.settings.keys()
+    for key in kept:
         if (value := description.settings[key]) != Loading.model_fields[key].default:
             settings[key] = value
     features, path = description.features, as_path(source)

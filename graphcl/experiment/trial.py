@@ -267,8 +267,10 @@ def warn_of_columns(task: Task) -> None:
             warn(f"`standardise_columns` has no effect, as the columns of {dataset.name} are standardised already")
         return
     scales = dataset.column_scales(torch.arange(min(len(dataset), 10_000)))
-    if config.standardise_columns and all(value == 1 for _, deviation in scales.values() for value in deviation):
-        warn(f"`standardise_columns` has no effect: {dataset.name} has no column of numbers other than 0 and 1.")
-    for key, scale in () if config.standardise_columns else scales.items():
+    if config.standardise_columns:
+        if all(value == 1 for _, deviation in scales.values() for value in deviation):
+            warn(f"`standardise_columns` has no effect: {dataset.name} has no column of numbers other than 0 and 1.")
+        return
+    for key, scale in scales.items():
         if key == "x" or "edge_dim" in encoders.arguments(config.encoder["name"]).required:
             warn_of_scales(scale, f"`{key}` of {dataset.name}")

@@ -137,7 +137,8 @@ def layout_of(x: Tensor, within: Layout | None = None) -> Layout | None:
     least = torch.stack(exact).int().argmax(0).tolist()  # the first kind that holds a column
     blocks: list[Block] = []
     column = 0
-    for kind, width in (("code16", x.size(1)),) if within is None else within.blocks:
+    former = (("code16", x.size(1)),) if within is None else within.blocks
+    for kind, width in former:
         taken: Tensor | None = None  # rows with a 1 in the open block of codes
         for j in range(column, column + width):
             if one > 0 and kind.startswith("code") and binary[j]:

@@ -100,7 +100,8 @@ def claimed(path: Path) -> Iterator[None]:
 
 def remove_partial(folder: Path, name: str = "") -> None:
     """Remove what a killed process left of `name`, by default of all names, in `folder`."""
-    for path in folder.glob(f".{glob.escape(name[:200])}.????????.partial" if name else ".*.partial"):
+    pattern = f".{glob.escape(name[:200])}.????????.partial" if name else ".*.partial"
+    for path in folder.glob(pattern):
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
 
 

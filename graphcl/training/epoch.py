@@ -141,7 +141,8 @@ def _of_chunks(
     changes = isinstance(first, Augmentation) and not isinstance(first, Identity)
     at_once = device.type == "cuda" and changes and alike(first, second)
     number = 0
-    for batch, sizes in chunks() if chunks else ((batch, [1]) for batch in loader):  # one batch, of any size
+    undivided = chunks() if chunks else ((batch, [1]) for batch in loader)  # one batch, of any size
+    for batch, sizes in undivided:
         one, two = (member.to(device) for member in members_of(batch))
         del batch  # a large batch takes as much memory as its views
         if at_once and one is two and len(sizes) > 1:  # a chunk of one batch may fill the memory

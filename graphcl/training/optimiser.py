@@ -26,7 +26,7 @@ def parameter_groups(parameters: Sequence[Tensor]) -> list[dict[str, Any]]:
     """Return the parameters as groups of an optimiser; scalars, a learned temperature, have no weight decay."""
     scalars = [parameter for parameter in parameters if parameter.dim() == 0]
     rest: list[dict[str, Any]] = [{"params": [parameter for parameter in parameters if parameter.dim()]}]
-    return rest + [{"params": scalars, "weight_decay": 0.0}] * bool(scalars)
+    return [*rest, {"params": scalars, "weight_decay": 0.0}] if scalars else rest
 
 
 def rate_factor(step: int, total: int, schedule: str, warmup: float) -> float:

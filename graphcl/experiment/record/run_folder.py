@@ -103,8 +103,10 @@ class RunFolder:
 
     def read_back(self, seed: int) -> None:
         """Raise InputError if the encoder of a seed cannot be loaded from `encoder.pt`."""
-        roles: tuple[Role, ...] = ("query", "target")
-        for role in roles if read_saved(self.path)[0].target is not None else roles[:1]:
+        roles: list[Role] = ["query"]
+        if read_saved(self.path)[0].target is not None:
+            roles.append("target")
+        for role in roles:
             try:
                 read_encoder(self.path, seed, role=role)
             except Exception as error:  # the constructor of a user's encoder can raise any exception
@@ -144,7 +146,7 @@ class RunFolder:
         if longer and (wanted["steps"] is not None or wanted["schedule"] != "constant" or wanted["warmup"]):
             why = "`steps`, `schedule` or `warmup` fix the length of its training; start a new run with --init"
             raise InputError(f"{self.path} cannot train on, as {why}.")
-        may_change = (*RUNTIME_SETTINGS, *["seeds"] * more, *["epochs"] * longer)
+        may_change = {*RUNTIME_SETTINGS} | ({"seeds"} if more else set()) | ({"epochs"} if longer else set())
         if changed := differences(kept, wanted, may_change):
             seeds = " ".join(map(str, sorted({*kept["seeds"], *wanted["seeds"]})))
             raise InputError(
@@ -253,7 +255,8 @@ class EpochLog:
 
     def read(self) -> None:
         """Read the rows that an earlier process wrote; drop damaged lines, such as the last one of a killed process."""
-        for line in read_text(self._lines, MAX_METRICS).splitlines() if self._lines.exists() else []:
+        text = read_text(self._lines, MAX_METRICS) if self._lines.exists() else ""
+        for line in text.splitlines():
             try:
                 row = parse_json(line, str(self._lines))
                 seed, epoch = int(row["seed"]), _epoch(row).epoch
