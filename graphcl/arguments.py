@@ -60,7 +60,8 @@ class Needs:
     `graphcl.config.needs` reads it: a value other than the default is refused where the fact does not hold.
 
     Args:
-        fact: a fact of a run, see `graphcl.config.needs.FACTS`, or the name of another setting, which must be given.
+        fact: a fact of a run, see `graphcl.config.needs.FACTS`, or the name of another setting, which must differ from
+            its default.
         text: the message after the setting's name, with placeholders such as {value}, {method} and {encoder}.
         free: values without this need, instead of the default.
     """

@@ -227,7 +227,8 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         `scipy.sparse.csr_matrix` whose columns are those of the training graphs; other columns of `X` are left out, as
         words that a `CountVectorizer` does not know. The row of an invalid graph is empty.
         """
-        return self.model_.features(self._embedded(X, role))
+        h = self._embedded(X, role)
+        return self.model_.features(h)
 
     def sparse_rows(self, X: Any) -> Any:
         """Return the embeddings of the graphs `X` by the encoder `wl_sparse`, with all of their columns.

@@ -221,8 +221,9 @@ def test_attributes_saving_and_loading(fitted, tmp_path):
     loaded.save(tmp_path / "again.pt")
     with pytest.raises(InputError, match="exists already and is never overwritten; give another file"):
         fitted.save(path)
-    with pytest.raises(NotFittedError):
-        GraphCL().save("here.pt")
+    for call in (lambda: GraphCL().save("here.pt"), lambda: GraphCL().transform(small_graphs())):
+        with pytest.raises(NotFittedError):
+            call()
 
 
 @pytest.mark.parametrize("own", [Own, Own(3)], ids=["class", "module"])

@@ -69,8 +69,6 @@ FACTS: dict[str, Holds] = {
     "no labels of test folds": lambda config, value: (
         not _takes(config, "labels") or (config.positives != "views" and _plain(config))
     ),
-    "batch_by": lambda config, value: config.batch_by is not None,
-    "hard_negatives": lambda config, value: config.hard_negatives > 0,
     "mined": lambda config, value: _in_time(config, config.mine_every + 1) or not config.trains,
     "one encoder": lambda config, value: config.towers == "shared",
     "target encoder": lambda config, value: config.towers == "separate" or value == config.encoder,
@@ -123,11 +121,14 @@ def unfit(config: Config, facts: Mapping[str, bool] | None = None, **words: str)
 
 
 def _holds(fact: str, config: Config, value: Any) -> bool:
-    """Return whether a fact holds: one of `FACTS`, or `rows NAME`, that the method contrasts such rows."""
+    """Return whether a fact holds: one of `FACTS`, a setting other than its default, or `rows NAME` of the method."""
     kind, _, rows = fact.partition(" ")
     if kind == "rows":
         return _of_method(config, "rows") == rows
-    return fact not in FACTS or FACTS[fact](config, value)
+    if fact in FACTS:
+        return FACTS[fact](config, value)
+    field = type(config).model_fields.get(fact)
+    return field is None or getattr(config, fact) != field.default  # else data and model decide it
 
 
 def _against_method(config: Config) -> Iterator[tuple[str, str]]:

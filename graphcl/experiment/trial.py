@@ -2,12 +2,11 @@
 
 | step                            | call                            | file                          |
 |---------------------------------|---------------------------------|-------------------------------|
-| load                            | `load_dataset`                  | `experiment/run_config.py`    |
+| load                            | `load_with_pairs`               | `experiment/run_config.py`    |
 | keep the data set on the device | `task.training_loader`          | `tasks/task.py`               |
 | rows without training           | `rows.add_references`           | `experiment/scoring.py`       |
 | augment, views                  | `two_views`                     | `training/epoch.py`           |
-| encode: h `[B, H]`              | `model.encode_views`            | `methods/two_views.py`        |
-| project: z `[B, D]`             | `model.projector`               | `methods/two_views.py`        |
+| encode and project: z `[B, D]`  | `model.project_views`           | `methods/two_views.py`        |
 | loss: a scalar                  | `loss(z1, z2)`                  | `methods/two_views.py`        |
 | step: gradient, optimiser       | `Training.step`                 | `training/state.py`           |
 | embed: h `[n, H]`               | `embed`                         | `training/loop.py`            |
@@ -152,20 +151,19 @@ class Trial:
         return SeedResult(model, history, h, task.labels(y), result, scores.epoch_scores, output.clock.seconds)
 
     def try_step(self) -> None:
-        """Take one step on two graphs and undo it, to find settings that do not fit before a file is written.
+        """Take one step on two graphs by a copy of the method, to find unfit settings before files are written.
 
         Settings without effect on the data or the model are warned of.
 
         Raises:
             InputError: loss, method, views, encoder and data set do not fit, or the features contain NaN.
         """
-        config, task, method = self.config, self.task, self.method
+        config, task, method = self.config, self.task, copy.deepcopy(self.method)  # its state may not be in state_dict
         settings = TrainingSettings.of({**config.training(), "capture": False, "non_finite": "stop"})
         if config.capture:
             check_capture(method, settings, self.device)
-        before = copy.deepcopy(method.state_dict())
         generator = torch.Generator(self.device).manual_seed(0)
-        training = Training(method, [task.sample()], *self.views, generator, settings)
+        training = Training(method, [task.sample()], *make_augmentations(config), generator, settings)
         with seeded(0), explain_single_row():
             try:
                 for view1, view2, _ in training.views():
@@ -181,11 +179,6 @@ class Trial:
                     f"the encoder does not accept the `x` of {task.dataset.name}, which holds categories ({error}); "
                     "add a torch.nn.Embedding for each column, or pass features='degree'."
                 ) from None
-        method.load_state_dict(before)
-        method.zero_grad(set_to_none=True)
-        for module in method.modules():
-            if isinstance(module, ContrastiveModel):
-                module.micro_batch = None  # reference rows are calibrated on whole batches
         facts = {
             "BatchNorm": has_batchnorm(method),
             "BatchNorm of the model": has_batchnorm(self.model),

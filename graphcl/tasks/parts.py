@@ -1,4 +1,4 @@
-"""Read the parts and the places of a data set with groups or pairs: which graphs stay together, and where they are."""
+"""Read which graphs form the training, validation and test part, and the place of each graph, such as its project."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _attribute(dataset: GraphDataset, name: str) -> list[Any] | None:
 
 
 def _part(value: object, graph: int) -> str:
-    """Return the name of a part for the `part` of a graph."""
+    """Return train, valid or test for the value of a graph's attribute `part`."""
     name = PARTS[value] if isinstance(value, int) and 0 <= value < 3 else _PART_NAMES.get(str(value))
     if name is None:
         raise InputError(f"`part` of graph {graph} must be train, valid or test, or 0, 1 or 2, got {value!r}.")

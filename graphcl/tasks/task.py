@@ -111,7 +111,8 @@ class Task:
     def training_rows(self) -> Tensor | None:
         """Rows to train on: the training part if groups are scored, else None for all.
 
-        With `pair_share`, they are those of a random fraction of the groups or components, the same for all seeds.
+        With `pair_share` below 1, only the rows of a random fraction of the groups, or of the components of pairs; the
+        same for all seeds.
 
         Raises:
             InputError: the fraction holds fewer than two groups.
@@ -404,9 +405,13 @@ class Task:
         return self.with_settings(config.model_copy(update=update))
 
     def without_labels(self) -> dict[str, Any]:
-        """Return the settings to update: no evaluator with groups, else one seed by default, and scores by copies.
+        """Return the settings that change without classes: with groups, nothing is scored unless asked for.
 
-        Groups are scored only on request, as only their training part is then trained on.
+        Else there is one seed, scored by augmented copies. Groups are scored only on request, as only their training
+        part is then trained on.
+
+        Raises:
+            InputError: an evaluator that needs classes is asked for.
         """
         config, dataset = self.config, self.dataset
         if dataset.groups is not None:

@@ -122,8 +122,12 @@ def names_of_needs():
 
 def test_every_need_names_a_fact_and_every_setting_with_needs_is_in_the_table():
     needs = list(names_of_needs())
-    assert {need.fact for _, need in needs if not need.fact.startswith("rows ")} <= {*FACTS, *OF_DATA}
-    assert {path for path, need in needs if need.fact in FACTS} <= {*WITHOUT, "sync_batchnorm"}
+    assert {need.fact for _, need in needs if not need.fact.startswith("rows ")} <= {
+        *FACTS,
+        *OF_DATA,
+        *Config.model_fields,
+    }
+    assert {path for path, need in needs if need.fact in {*FACTS, *Config.model_fields}} <= {*WITHOUT, "sync_batchnorm"}
     for registry in (encoders, losses, methods):
         fields = [field for name in registry for field in registry.arguments(name).model.model_fields.values()]
         assert {need.fact for field in fields for need in field.metadata if isinstance(need, Needs)} <= {*FACTS}

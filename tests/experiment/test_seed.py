@@ -6,6 +6,7 @@ import torch
 from graphcl.config import make_config
 from graphcl.datasets import load_dataset
 from graphcl.evaluate import svm
+from graphcl.experiment.trial import Trial
 from graphcl.tasks.task import make_task
 from tests.conftest import small_graphs
 from tests.trials import run_seed
@@ -44,6 +45,34 @@ def test_scores_on_the_way_do_not_change_the_training(plain):
     assert list(scored.epoch_scores) == [2, 4]
     assert scored.epoch_scores[4]["svm"] == scored.scores["svm"]["trained"] == plain.scores["svm"]["trained"]
     assert scored.epoch_scores[2]["svm"] == run(rows=("trained",), epochs=2).scores["svm"]["trained"]
+
+
+class Stateful(torch.nn.Module):
+    """An encoder with state outside its state dict, and a layer that its first call makes."""
+
+    def __init__(self, columns):
+        super().__init__()
+        self.columns, self.calls, self.out_channels = columns, 0, 8
+        self.scale = torch.nn.Parameter(torch.ones(()))
+
+    def forward(self, x, edge_index, batch=None, size=None):
+        if not hasattr(self, "layer"):
+            self.layer = torch.nn.Linear(self.columns, 8)
+        self.calls += 1
+        rows = self.scale * self.layer(x)
+        return rows.new_zeros(size, 8).index_add(0, batch, rows)
+
+
+def test_the_step_that_is_tried_leaves_no_trace():
+    trial = Trial(make_task(make_config(SETTINGS), GRAPHS), 0, torch.device("cpu"), encoder=Stateful)
+    before = {name: value.clone() for name, value in trial.method.state_dict().items()}
+    trial.try_step()
+    encoder = trial.model.encoder
+    assert (encoder.calls, hasattr(encoder, "layer"), trial.model.micro_batch) == (0, False, None)
+    assert before.keys() == trial.method.state_dict().keys()
+    assert all(torch.equal(value, trial.method.state_dict()[name]) for name, value in before.items())
+    assert all(parameter.grad is None for parameter in trial.method.parameters())
+    assert len(trial.run(rows=()).history) == 4
 
 
 def test_precise_bn_replaces_the_moving_averages_and_nothing_else(plain):
