@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from inspect import signature
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 from torch_geometric.data import Batch
 
-from graphcl.arguments import keywords, named_arguments, shown
+from graphcl.arguments import keywords, named_arguments, nearest, shown
 from graphcl.augment.transform import Augmentation
 from graphcl.errors import InputError, InputTypeError
 from graphcl.graphs.batching import check_batch
@@ -74,9 +75,16 @@ def train(
     for name, value, kind in (("generator", generator, torch.Generator), ("checkpoints", checkpoints, Checkpoints)):
         if value is not None and not isinstance(value, kind):
             raise InputTypeError(f"`{name}` must be of type {kind.__name__}, got {shown(value)}.")
-    for number, callback in enumerate(callbacks):
-        if not callable(callback):
-            raise InputTypeError(f"`callbacks.{number}` must be a function, got {shown(callback)}.")
+    if not isinstance(callbacks, Sequence):
+        raise InputTypeError(f"`callbacks` must be a list, got {shown(callbacks)}.")
+    functions = {"on_step": on_step, "unpack": unpack} | {
+        f"callbacks.{number}": function for number, function in enumerate(callbacks)
+    }
+    for name, function in functions.items():
+        if function is not None and not callable(function):
+            raise InputTypeError(f"`{name}` must be a function, got {shown(function)}.")
+    for name in settings.keys() - TrainingSettings.model_fields.keys():
+        raise InputTypeError(f"`train` has no argument `{name}`; {nearest(name, signature(train).parameters)}.")
     training = Training(method, _unpacked(loader, unpack), first, second, generator, TrainingSettings.of(settings))
     if checkpoints:
         checkpoints.resume(training.load_state_dict)

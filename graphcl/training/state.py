@@ -163,8 +163,12 @@ class Training:
 
     def _captured_step(self, view1: Batch, view2: Batch, ids: Tensor | None) -> Outcome | None:
         """Take the part of a step that is captured: the same on views that are padded."""
-        with explain_single_row(), self._amp():
-            outcome = self._parallel(view1, view2, ids=ids, generator=self._generator)
+        outcome = None
+        try:
+            with explain_single_row(), self._amp():
+                outcome = self._parallel(view1, view2, ids=ids, generator=self._generator)
+        except NonFiniteInputError as error:
+            self._explain_projections(error)
         return self._update_weights(outcome)
 
     def _update_weights(self, outcome: Outcome | None) -> Outcome | None:

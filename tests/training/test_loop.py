@@ -219,7 +219,11 @@ for name, value, line in [
     ),
     ("loss", lambda *z, **given: infonce(*z).detach(), r"the loss has no gradient; compute it from the projections"),
     ("model", make_model().requires_grad_(False), "all parameters of the method are frozen; let some of them"),
-    ("momentum", 0.9, r"`momentum` is not a known key; .*(choose from: |there are \d+ names)"),
+    ("momentum", 0.9, r"`train` has no argument `momentum`; .*(choose from: |there are \d+ names)"),
+    ("callback", [], r"`train` has no argument `callback`; did you mean callbacks\?"),
+    ("callbacks", 3, r"`callbacks` must be a list, got 3\."),
+    ("on_step", 3, r"`on_step` must be a function, got 3\."),
+    ("unpack", 3, r"`unpack` must be a function, got 3\."),
 ]:
     REFUSED[f"{name}={value}"] = (functools.partial(run, graphs(40), **{name: value}), f"^{line}")
 
