@@ -94,10 +94,9 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         first: augmentation for the first view, such as `{"name": "node_drop", "ratio": 0.1}`; default: `random4`, or
             the only kind that the method accepts; with `positives="group"`: identity.
         second: augmentation for the second view; default as for `first`.
-        encoder: name of a registered encoder, or a dict with its arguments; "auto": the usual one of the source,
-            else gin. Or a module of your own, which is copied before training. Or
-            a function that takes the number of node feature columns and returns a module. `ContrastiveModel` documents
-            the call.
+        encoder: name of a registered encoder, or a dict with its arguments; "auto": the usual one of the source, else
+            gin. Or a module of your own, which is copied before training. Or a function that takes the number of node
+            feature columns and returns a module. `ContrastiveModel` documents the call.
         target_encoder: with `towers="separate"`, the encoder of the targets, in the same forms; "auto": as `encoder`.
         **settings: settings of `graphcl run` as keywords, with its names, ranges and defaults: features, max_degree,
             device, standardise_columns, projection, projector, positives, singles, batch_size, shuffle_window,
