@@ -119,8 +119,8 @@ def predictions(
         targets = arrays["tasks"].tolist() if "tasks" in arrays else result["config"].get("target") or []
         tasks = task_names(len(heads), targets if len(targets) == len(heads) else ())
     dataset = load_for(description, source, **settings)
-    rows, _ = embed(model_of(encoder.to(place), projector="none"), make_loader(dataset, 1024, device=place))
-    h, columns = rows.double().numpy(), {"id": dataset.ids}
+    embedded, _ = embed(model_of(encoder.to(place), projector="none"), make_loader(dataset, 1024, device=place))
+    h, columns = embedded.double().numpy(), {"id": dataset.ids}
     with _damaged(folder):
         for task, head in zip(tasks, heads, strict=True):
             columns = with_target(columns, task, head.outputs(h), head.classes, names, head.certain)

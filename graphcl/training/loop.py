@@ -105,7 +105,7 @@ def train(
 @named_arguments
 def embed(
     model: nn.Module, loader: Iterable[Batch], unpack: Callable[[Any], Batch] | None = None
-) -> tuple[Any, Tensor | None]:
+) -> tuple[Tensor, Tensor | None]:
     """Return the embeddings and labels of all graphs. The encoder runs in evaluation mode without gradients.
 
     Args:
@@ -129,7 +129,8 @@ def embed(
             y.append(batch.y.cpu())
     if not done:
         raise InputError("`loader` gave no batch; it must give all batches each time it is iterated.")
-    return special[0].cat(special) if special else h.joined(), torch.cat(y) if y else None
+    rows: Any = special[0].cat(special) if special else h.joined()
+    return rows, torch.cat(y) if y else None
 
 
 @torch.no_grad()

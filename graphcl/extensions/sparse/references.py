@@ -97,4 +97,5 @@ def _pairs(dataset: GraphDataset, train: np.ndarray) -> EpochBatches:
 
 def _rows(model: SparseModel, batches: list[Any], graphs: np.ndarray) -> Any:
     """Return the rows of some graphs as a matrix of SciPy."""
-    return embed(model, batches)[0].scipy()[0][graphs]
+    rows: Any = embed(model, batches)[0]
+    return rows.scipy()[0][graphs]
