@@ -32,7 +32,7 @@ def pytest_configure() -> None:
     named = {(group, line.split()[0]) for group, lines in sections for line in lines.splitlines()}
     installed = {(point.group, point.name) for point in distribution("graphcl").entry_points}
     if not named <= installed:
-        command = "pip install --no-deps --no-build-isolation -e ."
+        command = "rm -rf graphcl.egg-info && pip install --no-deps --no-build-isolation -e ."  # an old one hides it
         pytest.exit(f"entry points of pyproject.toml are not installed: {named - installed}; run: {command}", 3)
 
 
