@@ -1,4 +1,4 @@
-"""Find settings that do not fit the others, by what they need (`graphcl.arguments.Needs`), beside their fields."""
+"""Find settings that do not fit the others. A field states what it needs as a `graphcl.arguments.Needs`."""
 
 from __future__ import annotations
 

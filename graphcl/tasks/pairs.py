@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from graphcl.config import Config
+from graphcl.config.needs import FACTS
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.relation import Relation, relation_of_groups
 from graphcl.errors import InputError
@@ -27,7 +28,7 @@ from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.interface import OwnEncoders, accepts
 from graphcl.models.saved import EncoderDescription
 from graphcl.models.wrapper import Tower, TwoTowers
-from graphcl.registry import losses, tasks
+from graphcl.registry import tasks
 from graphcl.tasks.encoder import describe_encoder, encoder_maker, has_numbers
 from graphcl.tasks.task import CALIBRATION_SEED, EMBED_BATCH, Task, both
 from graphcl.training.epoch import Epoch
@@ -81,10 +82,8 @@ class Pairs(Task):
     @classmethod
     def claims(cls, config: Config, dataset: GraphDataset) -> bool:
         """Return whether there is a list of pairs, or a setting needs one of all pairs of the groups."""
-        several = "labels" in losses.arguments(config.loss["name"]).tensors
-        listed = bool(config.batch_by or config.hard_negatives or several)
         of_groups = config.positives == "group" and dataset.rows == "graphs" and dataset.groups is not None
-        return dataset.relation is not None or (of_groups and listed)
+        return dataset.relation is not None or (of_groups and not FACTS["drawn"](config, None))
 
     @cached_property
     def relation(self) -> Relation:

@@ -174,7 +174,7 @@ class RunOutput(Output):
             }
         history = folder.epochs.history(seeds)
         needs = {task.need_of(name) for name in config.eval}
-        how: dict[str, Any] = task.group_protocol() if "groups" in needs else {}
+        how = task.group_protocol()
         if "copies" in needs:
             part = sampled(task, seed)
             how["copies"] = describe_copies(part) | ({} if part is task else {"of": len(dataset)})
