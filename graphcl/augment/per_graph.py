@@ -14,7 +14,7 @@ from torch_geometric.data import Batch, Data
 
 from graphcl.arguments import named_arguments
 from graphcl.augment.transform import Augmentation, Decision
-from graphcl.errors import InputError, InputTypeError, reason
+from graphcl.errors import InputError, InputTypeError
 
 
 class PerGraph(Augmentation):
@@ -29,8 +29,7 @@ class PerGraph(Augmentation):
 
     Raises:
         InputTypeError: `transform` cannot be called, or is a class. When called: it does not return a `Data`.
-        InputError: when called: the transform fails, leaves a graph without nodes or without `edge_index`, changes the
-            dtype of `x`, or makes graphs with different attributes.
+        InputError: when called: the transform leaves a graph without nodes, or graphs with different attributes.
 
     Example:
         >>> from torch_geometric.transforms import RandomJitter
@@ -52,41 +51,27 @@ class PerGraph(Augmentation):
     def augment(self, batch: Batch, generator: torch.Generator | None, graphs: Tensor | None) -> Batch:
         """Return a batch of the transformed graphs."""
         chosen = [True] * batch.num_graphs if graphs is None else graphs.tolist()
-        what = f"the transform {getattr(self.transform, '__name__', None) or repr(self.transform)}"
-        parts = []
         with _seeded(generator):
-            for number, (graph, change) in enumerate(zip(batch.to_data_list(), chosen, strict=True)):
-                parts.append(self._transformed(graph.clone(), what, number) if change else graph)
-        try:
-            if len({frozenset(part.keys()) for part in parts}) > 1:  # PyG would leave some of them out
-                raise ValueError("their attributes differ")
-            view = Batch.from_data_list(parts)
-        except Exception as error:  # PyG raises any kind
-            results = what.replace("the transform", "the results of")
-            rule = "every graph must have the same attributes afterwards"
-            raise InputError(f"{results} cannot be batched ({reason(error)}); {rule}.") from error
+            pairs = zip(batch.to_data_list(), chosen, strict=True)
+            parts = [self._transformed(graph.clone()) if change else graph for graph, change in pairs]
+        if len({frozenset(part.keys()) for part in parts}) > 1:  # PyG would leave some of them out
+            raise InputError(f"{self._name} leaves graphs with different attributes; give all of them the same.")
+        view = Batch.from_data_list(parts)
         for key, value in batch._store.items():  # of the whole batch
             if key not in view and key not in batch._slice_dict:
                 view[key] = value
         return view
 
-    def _transformed(self, graph: Data, what: str, number: int) -> Data:
-        edges, x = "edge_index" in graph, graph.get("x")  # before, as transforms may change the graph in place
-        try:
-            result = self.transform(graph)
-        except Exception as error:
-            line = f"{what} fails on graph {number} of a batch ({reason(error)})"
-            raise InputError(f"{line}; use another one, or other graphs.") from error
+    @property
+    def _name(self) -> str:
+        return f"the transform {getattr(self.transform, '__name__', None) or repr(self.transform)}"
+
+    def _transformed(self, graph: Data) -> Data:
+        result = self.transform(graph)
         if not isinstance(result, Data) or isinstance(result, Batch):
-            raise InputTypeError(f"{what} must return a Data, got {type(result).__name__}.")
+            raise InputTypeError(f"{self._name} must return a Data, got {type(result).__name__}.")
         if not result.num_nodes:
-            raise InputError(f"{what} leaves graph {number} of a batch without nodes.")
-        if edges and "edge_index" not in result:
-            raise InputError(f"{what} removes `edge_index`, which encoders need; use another one.")
-        new = result.get("x")
-        if isinstance(x, Tensor) and isinstance(new, Tensor) and new.dtype != x.dtype:
-            line = f"{what} changes the dtype of `x` from {x.dtype} to {new.dtype}; convert it back within a function."
-            raise InputError(line.replace("torch.", ""))
+            raise InputError(f"{self._name} leaves a graph without nodes.")
         return result
 
     def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:

@@ -1,29 +1,32 @@
 """Base class of augmentations, a PyG transform that draws a decision and applies it; the identity; pairs of views.
 
-A decision holds the random draws. Applying it is deterministic and can be repeated.
+A decision holds the random draws. Applying it is deterministic and can be repeated: `select` cuts the kept nodes and
+edges out of a batch.
 """
 
 from __future__ import annotations
 
 import copy
-import inspect
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Batch
+from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import BaseTransform
 
 from graphcl.arguments import named_arguments, shown
 from graphcl.errors import InputError, InputTypeError
-from graphcl.graphs.batching import Layout, as_batch
-from graphcl.graphs.select import levels, select
+from graphcl.graphs import native
+from graphcl.graphs.batching import Layout, as_batch, assemble, bookkeeping, counts_nodes, graph_class
+from graphcl.graphs.segment import nonzero, pick, pointers
 from graphcl.registry import augmentations
 
 Graphs = TypeVar("Graphs")  # `Batch` or `Data`; an augmentation returns the type of its input
+_REBUILT = {"batch", "ptr", "num_nodes"}
+_NODE_LEVEL = ("x", "pos")
 
 
 @dataclass(frozen=True)
@@ -91,46 +94,6 @@ def as_augmentation(view: Any, argument: str = "augmentation") -> Any:
     return view
 
 
-def as_view(view: Any, argument: str) -> Any:
-    """Return `view` as a function of (batch, generator), see `as_augmentation`."""
-    view = as_augmentation(view, argument)
-    try:
-        if not isinstance(view, Augmentation):
-            inspect.signature(view).bind("batch", "generator")
-    except TypeError:
-        name = getattr(view, "__name__", shown(view))
-        advice = "add `generator`, or wrap a function of a single graph: PerGraph(function)"
-        raise InputTypeError(f"`{argument}` must take (batch, generator), which {name} does not; {advice}.") from None
-    except ValueError:  # a function of C without a signature
-        pass
-    return view
-
-
-def check_registered(name: str, target: Any) -> None:
-    """Raise InputTypeError if `target`, to be registered as the augmentation `name`, cannot make views."""
-    problem, called = "", getattr(target, "__name__", "")
-    if inspect.isclass(target):
-        if issubclass(target, BaseTransform) and not issubclass(target, Augmentation):
-            problem = f"got PyG's {called}, a transform of single graphs; register a function that returns "
-            problem += f"PerGraph({called}(...))"
-        elif inspect.isabstract(target) or not any("__call__" in vars(base) for base in target.__mro__):
-            problem = f"but {called} does not define `decide`; see docs/extending.md"
-    elif inspect.isfunction(target):
-        first = next(iter(inspect.signature(target).parameters.values()), None)
-        names = ("batch", "data", "graph", "graphs", "view")
-        if first is not None and first.default is first.empty and first.name in names:
-            problem = f"but {called} takes `{first.name}`; derive a class from Augmentation, or return "
-            problem += "PerGraph(function) for a function of a single graph"
-    else:
-        problem = f"got {shown(target)}; register a function without arguments that returns it"
-    if problem:
-        title = f"augmentation `{name}` must be a class of augmentations or a function that returns one"
-        raise InputTypeError(f"{title}, {problem}.")
-
-
-augmentations.check = check_registered
-
-
 class Augmentation(BaseTransform):
     """Random augmentation of all graphs in a batch.
 
@@ -151,12 +114,9 @@ class Augmentation(BaseTransform):
 
         Raises:
             InputTypeError: `data` is not a homogeneous PyG graph or batch.
-            InputError: `data` lacks an attribute that the augmentation needs, or `graphs` is not a boolean `[B]`.
+            InputError: `data` lacks an attribute that the augmentation needs.
         """
         batch = as_batch(data)
-        form = getattr(graphs, "dtype", None), getattr(graphs, "shape", None)
-        if graphs is not None and form != (torch.bool, (batch.num_graphs,)):
-            raise InputError(f"`graphs` must be a boolean tensor of shape [{batch.num_graphs}], got {shown(graphs)}.")
         view: Any = self.augment(batch, generator, graphs)
         if isinstance(data, Batch):
             return view
@@ -217,7 +177,7 @@ def two_views(
         generator: source of randomness, on the device of `batch`.
     """
     one, two = batch if isinstance(batch, tuple | list) else (batch, batch)
-    return as_view(first, "first")(one, generator), as_view(second, "second")(two, generator)
+    return as_augmentation(first, "first")(one, generator), as_augmentation(second, "second")(two, generator)
 
 
 def alike(one: Any, two: Any) -> bool:
@@ -229,3 +189,160 @@ def alike(one: Any, two: Any) -> bool:
     if isinstance(one, list | tuple):
         return len(one) == len(two) and all(map(alike, one, two))
     return isinstance(one, str | float | int) and one == two
+
+
+# -- the kept nodes and edges of a batch -------------------------------------------------------------------------------
+
+
+def levels(batch: Batch, layout: Layout) -> dict[str, str]:
+    """Return the level of each attribute (`node`, `edge` or `other`), inferred from its size and name."""
+    slices = bookkeeping(batch)[0] or {}
+    level = {}
+    rebuilt = _rebuilt(batch)
+    for key, value in batch._store.items():
+        if key in rebuilt:
+            continue
+        level[key] = "other"
+        if not isinstance(value, Tensor) or value.dim() == 0:
+            continue
+        dim = batch.__cat_dim__(key, value)
+        size = value.size(dim) if isinstance(dim, int) else -1
+        node, edge = size == layout.num_nodes, size == layout.num_edges
+        named_node, named_edge = key in _NODE_LEVEL or key.startswith("node_"), key.startswith("edge")
+        # Reading the parts' sizes synchronises with the device, so do it only if the name does not show the level.
+        if (node or edge) and not (named_node or named_edge):
+            parts = slices[key].cpu() if key in slices else None
+            if size == layout.num_graphs and (parts is None or torch.equal(parts, torch.arange(size + 1))):
+                continue  # one entry per graph, or most likely so, hence `other`
+            node = node and (parts is None or torch.equal(parts, layout.ptr.cpu()))
+            edge = edge and (parts is None or torch.equal(parts, slices["edge_index"].cpu()))
+        if node and edge:
+            node, edge = not named_edge, named_edge
+        if node or edge:
+            level[key] = "node" if node else "edge"
+    return level
+
+
+def select(
+    batch: Batch, layout: Layout, keep_node: Tensor | None, keep_edge: Tensor | None, changed: Mapping[str, Tensor]
+) -> Batch:
+    """Return a new batch of the kept nodes and edges of `batch`. All graphs stay; node indices are renumbered.
+
+    The masks are those of `restrict`. `changed` holds new values of `edge_index [2, E]` and of other attributes.
+    """
+    fields = {key: value for key, value in batch._store.items() if key not in _REBUILT} | dict(changed)
+    edge_index = fields["edge_index"]
+    all_slices, incs = bookkeeping(batch)
+    slices = {key: part for key, part in (all_slices or {}).items() if key not in _REBUILT}
+    incs = dict(incs)
+    level = levels(batch, layout)
+    if keep_node is not None:
+        _refuse_node_indices(batch)
+    with_edges = any(where == "edge" and key != "edge_index" for key, where in level.items())
+    part = restrict(layout, edge_index, keep_node, keep_edge, with_edges)
+    cuts = part.cuts or (part.ptr, part.edge_ptr)
+    for key, where in level.items():
+        kept, ptr, cut = (part.nodes, part.ptr, cuts[0]) if where == "node" else (part.edges, part.edge_ptr, cuts[1])
+        if where == "other" or ptr is None or (where == "node" and kept is None):
+            continue
+        if kept is not None and key != "edge_index":
+            fields[key] = pick(fields[key], kept, batch.__cat_dim__(key, fields[key]))
+        if key in slices:
+            slices[key] = cut
+        if f"{key}_ptr" in fields:
+            fields[f"{key}_ptr"] = ptr
+            fields[f"{key}_batch"] = part.batch if where == "node" else pick(part.batch, part.edge_index[0])
+    fields["edge_index"] = part.edge_index
+    if part.cuts is not None:
+        incs["edge_index"] = cuts[0][:-1]
+    # Without a node-level attribute, PyG cannot infer the number of nodes, so store `num_nodes`.
+    inferable = any(where == "node" and (key in _NODE_LEVEL or "node" in key) for key, where in level.items())
+    keep_num_nodes = "num_nodes" in batch._store or not inferable
+    parts = slices if all_slices is not None else None
+    return assemble(graph_class(batch), fields, parts, incs, part.ptr, part.batch, keep_num_nodes)
+
+
+def _rebuilt(batch: Batch) -> set[str]:
+    """Return the names of attributes that batching creates: `_REBUILT` and the attributes of `follow_batch`."""
+    keys = set(batch._store.keys())  # once, as `key in batch` lists all keys at every call
+    return _REBUILT | {f"{key}_{suffix}" for key in keys for suffix in ("batch", "ptr")} & keys
+
+
+def _refuse_node_indices(batch: Batch) -> None:
+    own_rules = graph_class(batch).__inc__ is not Data.__inc__
+    for key in set(batch._store.keys()) - {"edge_index", *_rebuilt(batch)}:
+        value = batch[key]
+        shifted = own_rules and isinstance(value, Tensor) and bool(torch.as_tensor(batch.__inc__(key, value)).any())
+        if counts_nodes(key) or shifted:
+            raise InputError(
+                f"`{key}` holds node indices, which an augmentation that removes nodes would leave dangling; "
+                f"remove it from the graphs before augmenting."
+            )
+
+
+@dataclass(frozen=True)
+class Part:
+    """The kept N' nodes and E' edges of a batch of N nodes and E edges.
+
+    Args:
+        nodes: indices of the kept nodes in the batch, `[N']`; None if all are kept.
+        ptr: boundaries of the graphs in the kept nodes, `[B + 1]`, from 0 to N'.
+        batch: graph of each kept node, `[N']`.
+        edges: indices of the kept edges in the batch, `[E']`; None if all are kept or the indices were not requested.
+        edge_ptr: boundaries of the graphs in the kept edges, `[B + 1]`, from 0 to E'; None if all edges are kept.
+        edge_index: kept edges `[2, E']`, with nodes numbered 0 .. N' - 1.
+        cuts: `ptr` and `edge_ptr` on the CPU; None if nothing is removed.
+    """
+
+    nodes: Tensor | None
+    ptr: Tensor
+    batch: Tensor
+    edges: Tensor | None
+    edge_ptr: Tensor | None
+    edge_index: Tensor
+    cuts: tuple[Tensor, Tensor] | None = None
+
+
+def restrict(
+    layout: Layout, edge_index: Tensor, keep_node: Tensor | None, keep_edge: Tensor | None, with_edges: bool = True
+) -> Part:
+    """Return the part of a batch that both masks keep. Edges of removed nodes are always removed.
+
+    The edges `edge_index [2, E]` may be others than those of the layout, in the same graphs. The masks `keep_node [N]`
+    and `keep_edge [E]` are None to keep all. `with_edges` tells whether `Part.edges` is needed.
+    """
+    ptr, batch, edge_ptr = layout.ptr, layout.batch, layout.edge_ptr
+    if keep_node is None and keep_edge is None:
+        return Part(None, ptr, batch, None, None, edge_index)
+    nodes = name = None
+    # the loops read as many edges as the layout has
+    same_size = edge_index.shape == layout.edge_index.shape
+    if layout.compiled and edge_ptr is not None and same_size and native.takes(edge_index):
+        keep_node, keep_edge = native.mask(keep_node, batch.numel()), native.mask(keep_edge, edge_index.size(1))
+        new_ptr = ptr
+        if keep_node is not None:
+            name, nodes, batch, new_ptr = native.keep_nodes(keep_node, ptr)
+        left, edge_ptr, edges = native.keep_edges(ptr, edge_index, edge_ptr, keep_edge, keep_node, name, with_edges)
+        return Part(nodes, new_ptr, batch, edges, edge_ptr, left, (new_ptr, edge_ptr))
+    graphs = batch
+    if keep_node is not None:
+        inside = pick(keep_node, edge_index.reshape(-1)).view(2, -1).all(dim=0)
+        keep_edge = inside if keep_edge is None else keep_edge & inside
+        first = pointers(keep_node)  # the new index of each kept node
+        ptr = pick(first, ptr)
+    assert keep_edge is not None
+    before = pointers(keep_edge)
+    if edge_ptr is None:
+        edge_counts = torch.zeros_like(ptr[1:]).scatter_add_(0, pick(graphs, edge_index[0]), keep_edge.long())
+        edge_ptr = pointers(edge_counts)
+    else:
+        edge_ptr = pick(before, edge_ptr)
+    # Read both boundaries at once: the only time that the host waits for the device.
+    cuts = (ptr, edge_ptr) if ptr.device.type == "cpu" else tuple(torch.stack([ptr, edge_ptr]).cpu())
+    edges = nonzero(keep_edge, int(cuts[1][-1]), before)
+    left = pick(edge_index, edges, dim=1)
+    if keep_node is not None:
+        nodes = nonzero(keep_node, int(cuts[0][-1]), first)
+        batch = pick(batch, nodes)
+        left = pick(first, left.view(-1)).view(2, -1)
+    return Part(nodes, ptr, batch, edges, edge_ptr, left, (cuts[0], cuts[1]))

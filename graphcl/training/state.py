@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch_geometric.data import Batch
 
-from graphcl.augment.transform import Augmentation, as_view
+from graphcl.augment.transform import Augmentation, as_augmentation
 from graphcl.distributed import ranks
 from graphcl.distributed.batchnorm import GlobalBatchNorm, average_statistics
 from graphcl.distributed.data_parallel import data_parallel, explain_unused_parameters
@@ -66,7 +66,7 @@ class Training:
         if settings.capture:
             check_capture(method, settings, self._device)
             self._captured = Captured(self._captured_step)
-        views = as_view(first, "first"), as_view(second, "second")
+        views = as_augmentation(first, "first"), as_augmentation(second, "second")
         self._augmentations = method.augmentations(*views)
         order = getattr(getattr(loader, "batch_sampler", None), "generator", None) or getattr(loader, "generator", None)
         self._generators = Generators(self._device, order=order, views=generator)

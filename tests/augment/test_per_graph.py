@@ -1,7 +1,6 @@
-"""Test `PerGraph`, which applies a transform of single graphs, and what can be registered as an augmentation."""
+"""Test `PerGraph`, which applies a transform of single graphs."""
 
 import random
-import re
 
 import numpy as np
 import pytest
@@ -22,10 +21,8 @@ from graphcl import (
     train,
     two_views,
 )
-from graphcl.augment import Augmentation
 from graphcl.config import make_config
 from graphcl.datasets import load_dataset
-from graphcl.errors import InputTypeError
 from graphcl.registry import augmentations
 from tests.conftest import restored, small_graphs
 from tests.datasets.graphs import one_line
@@ -42,11 +39,6 @@ def batch():
 def noisy(graph):
     """Draw from all global generators, and change the graph in place."""
     graph.x += torch.randn_like(graph.x) + random.random() + np.random.rand()
-    return graph
-
-
-def double(graph):
-    graph.x = graph.x.double()
     return graph
 
 
@@ -91,13 +83,13 @@ def test_training():
 @pytest.mark.parametrize(
     ("transform", "says"),
     [
-        (T.RandomJitter(0.1), "the transform RandomJitter(0.1) fails on graph 0 of a batch (AssertionError); use"),
         (lambda graph: None, "the transform <lambda> must return a Data, got NoneType."),
         (lambda graph: Batch.from_data_list([graph]), "must return a Data, got DataBatch."),
-        (lambda graph: Data(num_nodes=0), "leaves graph 0 of a batch without nodes."),
-        (lambda graph: graph.update({"a": torch.rand(3)} if graph.y else {}), "cannot be batched ("),
-        (T.ToDense(), "the transform ToDense() removes `edge_index`, which encoders need"),
-        (double, "the transform double changes the dtype of `x` from float32 to float64"),
+        (lambda graph: Data(num_nodes=0), "leaves a graph without nodes."),
+        (
+            lambda graph: graph.update({"a": torch.rand(3)} if graph.y else {}),
+            "leaves graphs with different attributes",
+        ),
     ],
 )
 def test_a_transform_that_does_not_fit_gets_a_line(transform, says):
@@ -112,46 +104,7 @@ def test_other_arguments_get_a_line():
     one_line(
         lambda: two_views(batch(), T.Constant(), "identity"), "got PyG's Constant; wrap it: PerGraph(Constant(...))."
     )
-    one_line(
-        lambda: two_views(batch(), "identity", lambda batch: batch), "`second` must take (batch, generator), which"
-    )
     assert two_views(batch(), lambda batch, generator: batch, "identity")[0].num_graphs == 8
-
-
-class Abstract(Augmentation):
-    pass
-
-
-class Uncallable:
-    pass
-
-
-def of_batch(batch, generator=None):
-    return batch
-
-
-def of_graph(data):
-    return data
-
-
-@pytest.mark.parametrize(
-    ("target", "says"),
-    [
-        (T.RandomJitter, "got PyG's RandomJitter, a transform of single graphs; register a function that returns"),
-        (T.RandomJitter(0.1), "got RandomJitter(0.1); register a function without arguments that returns it."),
-        (NodeDrop(0.1), "got NodeDrop(ratio=0.1); register a function"),
-        (of_batch, "but of_batch takes `batch`; derive a class from Augmentation, or return PerGraph(function)"),
-        (of_graph, "but of_graph takes `data`; derive"),
-        (Abstract, "but Abstract does not define `decide`; see"),
-        (Uncallable, "but Uncallable does not define"),
-    ],
-)  # fmt: skip
-def test_what_cannot_make_views_is_refused_at_registration(target, says):
-    with restored(augmentations):
-        start = "augmentation `mine` must be a class of augmentations or a function that returns one, "
-        with pytest.raises(InputTypeError, match="^" + re.escape(start + says)):
-            augmentations.register("mine")(target)
-        assert "mine" not in augmentations
 
 
 def test_every_augmentation_of_the_library_is_exported():

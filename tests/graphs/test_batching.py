@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch_geometric.data import Batch, Data, HeteroData
 
+from graphcl.augment.transform import levels, select
 from graphcl.errors import InputTypeError
 from graphcl.graphs.batching import Layout, as_batch, split, twice
-from graphcl.graphs.select import levels, select
 from graphcl.loaders.resident import ResidentLoader
 from tests.strategies import (
     EDGE_LEVEL,

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from torch_geometric.data import Batch, Data
 
 from graphcl.augment.edge_perturb import _pairs
+from graphcl.augment.transform import restrict, select
 from graphcl.graphs import native
 from graphcl.graphs.batching import Layout
 from graphcl.graphs.segment import pointers, random_sample
-from graphcl.graphs.select import restrict, select
 from tests.strategies import QUICK, batches, loops, seeded
 
 pytestmark = pytest.mark.skipif(not native.enabled, reason="the compiled loops are not there")
