@@ -12,7 +12,7 @@ import torch
 from torch_geometric.data import Data
 
 from graphcl import GraphCL
-from graphcl.extensions.sparse.figures import pattern_figure
+from graphcl.extensions.sparse.explain import pattern_figure
 from graphcl.extensions.sparse.index import SparseIndex
 
 if len(sys.argv) != 4:

@@ -395,6 +395,17 @@ def keywords(model: type[BaseModel], names: Iterable[str] = ()) -> Callable[[F],
     return decorate
 
 
+def without_ranges(value: Any) -> list[Any]:
+    """Return `value` as a list, with strings such as `3` and `0-4` replaced by the integers in that range."""
+    numbers = list[Any]()
+    for item in value if isinstance(value, list) else [value]:
+        for part in item.split(",") if isinstance(item, str) else [item]:
+            ends = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part) if isinstance(part, str) else None
+            span = range(int(ends[1]), int(ends[2] or ends[1]) + 1) if ends else range(0)
+            numbers += span if 0 < len(span) <= 10_000 else [part]
+    return numbers
+
+
 def to_python(value: Any) -> Any:
     """Convert NumPy numbers and arrays to Python's, also within dicts and lists; a tuple becomes a list."""
     if isinstance(value, dict):

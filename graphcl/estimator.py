@@ -242,7 +242,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def explain(self, one: Any, other: Any, k: int = 10, min_depth: int = 0) -> list[Any]:
         """Return the k patterns that add most to the cosine of two graphs by the encoder `wl_sparse`.
 
-        `graphcl.extensions.sparse.figures.pattern_figure` draws them. Patterns below depth `min_depth` are left out.
+        `graphcl.extensions.sparse.explain.pattern_figure` draws them. Patterns below depth `min_depth` are left out.
         """
         check_is_fitted(self)
         explain: Any = getattr(self.model_, "explain", None)

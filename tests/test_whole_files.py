@@ -32,7 +32,7 @@ ALLOWED = {
     ("datasets/disk/write.py", "open"), ("datasets/disk/write.py", "replace"),  # columns within `whole_folder`
     ("datasets/disk/write.py", "memmap"),
     ("datasets/fetch.py", "open"), ("datasets/staging.py", "replace"),  # downloads, within a staged folder
-    ("datasets/sources/tu.py", "copyfile"), ("extensions/nodes/named.py", "copyfile"),  # within a staged folder
+    ("datasets/sources/tu.py", "copyfile"), ("extensions/nodes/datasets.py", "copyfile"),  # within a staged folder
     ("commands/blocks.py", "open"),  # a member of an archive, which is written whole
     ("experiment/record/run_folder.py", "open"),  # to flush it
     ("experiment/record/run_folder.py", "rename"),  # of a whole file

@@ -7,7 +7,6 @@ title the placeholder for the value. Commands inherit the groups that they share
 from __future__ import annotations
 
 import re
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -24,23 +23,12 @@ from graphcl.arguments import (
     Settings,
     interval,
     must_be,
+    without_ranges,
 )
 from graphcl.datasets.settings import Features, Names, SplitTable, split_names
 from graphcl.errors import InputError
 from graphcl.registry import import_files, load_points
 from graphcl.training.settings import IN_TIME, CheckpointRule, TrainingSettings
-
-
-def without_ranges(value: Any) -> Any:
-    """Return `value` as a list, with strings such as `3` and `0-4` replaced by the integers in that range."""
-    numbers: list[Any] = []
-    items = value if isinstance(value, list) else [value]
-    parts = [item.split(",") if isinstance(item, str) else [item] for item in items]
-    for part in chain.from_iterable(parts):
-        ends = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part) if isinstance(part, str) else None
-        span = range(int(ends[1]), int(ends[2] or ends[1]) + 1) if ends else range(0)
-        numbers += span if 0 < len(span) <= 10_000 else [part]
-    return numbers
 
 
 def _different(values: list[Any]) -> bool:

@@ -13,14 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphcl.datasets.dataset import Benchmark, GraphDataset
+from graphcl.datasets.dataset import Benchmark, Collated, GraphDataset
 from graphcl.datasets.invalid import kept_rows
 from graphcl.datasets.sources import Graphs, Pieces, Request, Source
 from graphcl.errors import InputError, one_line, warn
 from graphcl.extensions.molecules import MoleculeSettings, import_rdkit
-from graphcl.extensions.molecules.graphs import Graphs as Collated
-from graphcl.extensions.molecules.graphs import concatenate
-from graphcl.extensions.molecules.parse import Parser, is_classes, parse_by
+from graphcl.extensions.molecules.parse import Parser, concatenate, is_classes, parse_by
 from graphcl.extensions.molecules.table import SUFFIXES, Table, find, is_molecules, is_smiles, read_table, where
 from graphcl.graphs.wl import first_colours, refine
 from graphcl.registry import sources
@@ -40,7 +38,7 @@ _TASKS = {"rocauc": "binary classification", "ap": "binary classification", "acc
 class Molecules(Source):
     """Table of molecules, a DataFrame, a list or Series of SMILES or of RDKit molecules, or one molecule.
 
-    Each graph has `x`, `edge_index` and `edge_attr` (see `graphcl.extensions.molecules.graphs`), `smiles`, `id` and, if
+    Each graph has `x`, `edge_index` and `edge_attr` (see `graphcl.extensions.molecules.parse`), `smiles`, `id` and, if
     the table has them, `y` and `group`. Without a column of ids, the `id` is the index of the row in the table,
     including invalid rows.
     """

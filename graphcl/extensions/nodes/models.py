@@ -1,4 +1,7 @@
-"""The model that contrasts nodes, and graph convolutions whose last layer is the embedding, as in GRACE and DGI."""
+"""The model that contrasts nodes, and graph convolutions whose last layer is the embedding, as in GRACE and DGI.
+
+The rows of nodes without an encoder are their features, alone and averaged over neighbours.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.encoder import Readout
 from graphcl.models.perceptron import initialise
 from graphcl.models.pooled import Pooled
-from graphcl.registry import encoders
+from graphcl.references.rows import Inputs
+from graphcl.registry import encoders, references
 
 _ACTIVATIONS = {"relu": nn.ReLU, "prelu": nn.PReLU, "elu": nn.ELU}
 _SPARSE = 0.02
@@ -145,3 +149,15 @@ def node_gcn(
         readout: `sum`, `mean` or `max` over a graph's nodes; not used for nodes.
     """
     return Pooled(GraphConvolutions(in_channels, hidden_channels, out_channels, num_layers, norm, activation), readout)
+
+
+@references.register("raw", label="raw features", needs="nodes", after="bag")
+def raw(inputs: Inputs) -> Tensor:
+    """Return the features of the nodes."""
+    return torch.cat([batch.x for batch in inputs.batches]).cpu()
+
+
+@references.register("propagated", label="propagated features", needs="nodes", after="raw")
+def propagated(inputs: Inputs) -> Tensor:
+    """Return the features after two hops of the normalised adjacency."""
+    return torch.cat([propagate(batch.x, batch.edge_index) for batch in inputs.batches]).cpu()

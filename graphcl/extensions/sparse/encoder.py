@@ -160,7 +160,7 @@ class WLSparse(nn.Module):
     @staticmethod
     def report_section(arrays: Mapping[str, np.ndarray]) -> dict[str, Any] | None:
         """Return the section of a run's report, see `patterns_section`."""
-        from graphcl.extensions.sparse.figures import patterns_section
+        from graphcl.extensions.sparse.explain import patterns_section
 
         return patterns_section(arrays)
 

@@ -19,7 +19,7 @@ from rdkit import Chem
 from rdkit.Chem import Descriptors, rdFingerprintGenerator
 
 from graphcl.extensions.molecules import parse
-from graphcl.extensions.molecules.graphs import molecule_graphs
+from graphcl.extensions.molecules.parse import molecule_graphs
 from graphcl.extensions.molecules.rows import descriptors, ecfp4, ecfp4_counts
 from graphcl.extensions.molecules.source import scaffold_groups, split_molecules
 
@@ -89,7 +89,7 @@ def test_stereochemistry_is_in_cip_labels():
 
 def test_a_molecule_that_needs_too_many_comparisons_has_no_labels(monkeypatch):
     spiro = ["C[C@H]1CC2(C1)C[C@H](C)C2", "C[C@H]1CC2(C1)C[C@@H](C)C2"]
-    monkeypatch.setattr("graphcl.extensions.molecules.graphs.MAX_COMPARISONS", 1000)
+    monkeypatch.setattr("graphcl.extensions.molecules.parse.MAX_COMPARISONS", 1000)
     assert [labels(each) for each in load_dataset(["C[C@H](N)O", *spiro])] == [("R", ""), ("", ""), ("", "")]
 
 

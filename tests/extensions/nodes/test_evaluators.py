@@ -9,8 +9,7 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from graphcl.errors import InputError
 from graphcl.evaluate.folds import unit_rows
-from graphcl.extensions.nodes.clustering import ari, nmi
-from graphcl.extensions.nodes.probe import public_split, random_splits
+from graphcl.extensions.nodes.evaluators import ari, nmi, public_split, random_splits
 from tests.evaluate.data import blobs
 
 H, Y = blobs(n=200, features=6, classes=3, noise=1.0)

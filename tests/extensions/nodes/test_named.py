@@ -12,7 +12,7 @@ import torch_geometric.datasets
 from scipy.sparse import csr_matrix
 
 from graphcl.datasets import load_dataset
-from graphcl.extensions.nodes.named import PYG_NAMES
+from graphcl.extensions.nodes.datasets import PYG_NAMES
 from tests.datasets.graphs import Trap, one_line
 from tests.datasets.ogb_files import gz, write_archive
 

@@ -15,8 +15,15 @@ from torch_geometric.data import Batch
 from torch_geometric.utils import k_hop_subgraph
 
 from graphcl.extensions.sparse.encoder import WLSparse
-from graphcl.extensions.sparse.explain import ball, explain, heaviest, load_patterns, survey
-from graphcl.extensions.sparse.figures import pattern_figure, weights_figure
+from graphcl.extensions.sparse.explain import (
+    ball,
+    explain,
+    heaviest,
+    load_patterns,
+    pattern_figure,
+    survey,
+    weights_figure,
+)
 from tests.conftest import small_graphs
 
 
