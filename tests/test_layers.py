@@ -95,7 +95,7 @@ def test_losses_and_evaluation_know_nothing_of_graphs():
 
 
 def test_importing_the_package_loads_no_heavy_optional_library():
-    modules = "graphcl.api, graphcl.experiment.run_config, graphcl.sweep, graphcl.experiment.record.tracking"
+    modules = "graphcl.api, graphcl.experiment.run_config, graphcl.sweep, graphcl.experiment.record.progress"
     # PyG's loaders import pandas if it is installed.
     code = f"import sys, torch_geometric.loader; before = {{*sys.modules}}; import {modules}; "
     code += f"print(*[name for name in {HEAVY} if name in sys.modules and name not in before])"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from graphcl.experiment.record.tracking import TRACKERS
+from graphcl.experiment.record.progress import TRACKERS
 
 ROOT = Path(__file__).parents[1]
 PROJECT = (ROOT / "pyproject.toml").read_text()

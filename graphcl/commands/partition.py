@@ -11,7 +11,7 @@ from graphcl.commands.blocks import Block, arrow_table, joined
 from graphcl.commands.embed import Embed, Opened, open_inputs, opened_once
 from graphcl.datasets.invalid import NoGraphLeftError, kept_rows
 from graphcl.errors import InputError, reason
-from graphcl.evaluate.metrics import task_names
+from graphcl.evaluate.on_split import task_names
 from graphcl.system.optional import optional
 
 if TYPE_CHECKING:

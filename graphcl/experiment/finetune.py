@@ -23,8 +23,7 @@ from graphcl.datasets.dataset import Benchmark, GraphDataset
 from graphcl.errors import InputError
 from graphcl.evaluate import LOWER, FoldScores
 from graphcl.evaluate.folds import outer_folds
-from graphcl.evaluate.metrics import check_metric, further_figures, task_mean
-from graphcl.evaluate.on_split import PARTS, OnPredicted
+from graphcl.evaluate.on_split import PARTS, OnPredicted, check_metric, further_figures, task_mean
 from graphcl.evaluate.scores import NUMBERS
 from graphcl.loaders.loader import make_loader
 from graphcl.models.contrastive import ContrastiveModel

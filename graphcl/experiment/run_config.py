@@ -19,8 +19,8 @@ from graphcl.experiment.encoder_input import load_arguments, load_with_pairs
 from graphcl.experiment.fingerprint import check_ranks, data_fingerprint
 from graphcl.experiment.output import Clock
 from graphcl.experiment.record.output import open_output
+from graphcl.experiment.record.progress import TRACKERS
 from graphcl.experiment.record.run_folder import name_of, new_folder
-from graphcl.experiment.record.tracking import TRACKERS
 from graphcl.experiment.runtime import setup_runtime
 from graphcl.experiment.trial import Trial, warn_of_columns
 from graphcl.experiment.vectors import warn_of_vectors

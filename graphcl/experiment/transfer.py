@@ -34,8 +34,8 @@ from graphcl.experiment.finetune import (
 from graphcl.experiment.fingerprint import file_digest
 from graphcl.experiment.output import OnFold, Output, Scores
 from graphcl.experiment.record.progress import fold_bar
+from graphcl.experiment.record.run_folder import unfinished
 from graphcl.experiment.record.seed_files import Predicted, add_encoder, add_outputs, add_rows, write_predictions
-from graphcl.experiment.record.unfinished import unfinished
 from graphcl.experiment.runtime import pick_device
 from graphcl.experiment.scoring import score_rows
 from graphcl.loaders.loader import make_loader

@@ -34,7 +34,7 @@ from graphcl.models.saved import EncoderDescription
 from graphcl.models.wrapper import Tower
 from graphcl.registry import encoders, evaluators, losses, methods, tasks
 from graphcl.tasks.encoder import describe_encoder, encoder_maker, load_initial
-from graphcl.tasks.parts import grouped_parts, places, split_column
+from graphcl.tasks.evaluation import grouped_parts, places, split_column
 from graphcl.training.epoch import Epoch
 from graphcl.training.randomness import seeded
 

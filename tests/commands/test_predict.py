@@ -15,8 +15,8 @@ from graphcl.__main__ import main
 from graphcl.datasets import load_dataset
 from graphcl.errors import InputError
 from graphcl.evaluate.folds import unit_rows
-from graphcl.evaluate.heads import fit_head, most_chosen
 from graphcl.experiment import predict as module
+from graphcl.experiment.predict import fit_head, most_chosen
 from graphcl.experiment.record.seed_files import label_arrays
 from tests.commands.files import save_untrained
 from tests.conftest import small_graphs

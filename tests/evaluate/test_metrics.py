@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from graphcl.evaluate.metrics import task_mean
+from graphcl.evaluate.on_split import task_mean
 
 
 @pytest.mark.parametrize(

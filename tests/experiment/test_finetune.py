@@ -11,7 +11,7 @@ from torch.nn import functional
 from graphcl.config import make_config
 from graphcl.datasets import load_dataset
 from graphcl.errors import InputError
-from graphcl.evaluate.metrics import task_mean
+from graphcl.evaluate.on_split import task_mean
 from graphcl.experiment.finetune import check_labels, finetune, supervised_loss, with_outputs
 from graphcl.training.loop import NonFiniteLossError
 from tests.conftest import small_graphs

@@ -21,8 +21,8 @@ from graphcl.experiment.run_config import run
 from graphcl.models.wrapper import Tower
 from graphcl.registry import encoders
 from graphcl.sweep import make_plan, sweep
+from graphcl.tasks.evaluation import grouped_parts
 from graphcl.tasks.pairs import Pairs
-from graphcl.tasks.parts import grouped_parts
 from graphcl.tasks.task import make_task
 from tests.conftest import small_graphs
 from tests.datasets.graphs import one_line

@@ -19,7 +19,7 @@ from graphcl.references.rows import Inputs
 from graphcl.references.wl import first_colours, kernel, wl, wl_oa
 from graphcl.report.summary import protocol_line
 from graphcl.tasks import task as task_module
-from graphcl.tasks.parts import grouped_parts, split_column
+from graphcl.tasks.evaluation import grouped_parts, split_column
 from graphcl.tasks.task import make_task
 
 SETTINGS = {"eval": ["retrieval"], "epochs": 1, "seeds": [0], "batch_size": 8, "evaluation": {"inner_folds": 2}}

@@ -20,7 +20,6 @@ IMPORTED_BY_NAME = {
     "docs/site/docstrings.py",
     "graphcl/system/optional.py",  # the extras
     "graphcl/system/processes.py",  # modules that the starting process has imported
-    "graphcl/experiment/record/tracking/tracker.py",  # trackers
 }  # fmt: skip
 """Files that import a module by name; the names are all known in advance."""
 DISASSEMBLED = {"benchmarks/studies/python_graphs.py"}

@@ -12,7 +12,7 @@ from typing_extensions import assert_type
 import graphcl
 from graphcl.augment import Augmentation
 from graphcl.evaluate import FoldScores
-from graphcl.experiment.record.tracking import TensorBoard
+from graphcl.experiment.record.progress import TensorBoard
 from graphcl.losses import adnce, barlow_twins, infonce, nt_xent
 from graphcl.training.loop import Epoch
 

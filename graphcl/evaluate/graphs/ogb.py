@@ -7,7 +7,7 @@
   the penalty 1 / C. It is fitted on the training part; a graph with a missing label (NaN) is excluded from that task.
 - C: of 1e-5, 1e-4, ..., 1e3, the value with the best metric on the validation part, averaged over tasks; of equally
   good ones, the smallest.
-- Score: the metric on the test part, see `graphcl.evaluate.metrics`. It equals that of
+- Score: the metric on the test part, see `graphcl.evaluate.on_split`. It equals that of
   `ogb.graphproppred.Evaluator`, but is in percent unless the metric is of numbers.
 - No test graph influences the standardisation, C or the epoch. The unsupervised training sees all graphs, as on the TU
   data sets. `± seeds` is the sample standard deviation over seeds; there are no folds.
@@ -28,8 +28,7 @@ from torch import Tensor
 from graphcl.arguments import Costs, Count, Counts, MetricName, Seed, shown
 from graphcl.errors import InputError
 from graphcl.evaluate.folds import C_GRID, as_array, embedding, is_constant, worker_count
-from graphcl.evaluate.metrics import further_figures, task_mean
-from graphcl.evaluate.on_split import OnPredicted, split_parts
+from graphcl.evaluate.on_split import OnPredicted, further_figures, split_parts, task_mean
 from graphcl.evaluate.scores import LOWER, NUMBERS, FoldScores
 from graphcl.registry import evaluators
 

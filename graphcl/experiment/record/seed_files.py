@@ -12,8 +12,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from graphcl.datasets.dataset import GraphDataset
-from graphcl.evaluate.metrics import task_names
-from graphcl.evaluate.on_split import PARTS
+from graphcl.evaluate.on_split import PARTS, task_names
 from graphcl.evaluate.scores import NUMBERS
 from graphcl.models.embeddings import Embeddings, arrays_of
 from graphcl.models.saved import EncoderDescription, Weights, read_saved, save_encoder

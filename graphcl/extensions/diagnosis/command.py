@@ -82,7 +82,7 @@ def diagnose(settings: Diagnose) -> str:
     from graphcl.evaluate.needs import usual
     from graphcl.experiment.encoder_input import load_arguments, load_with_pairs
     from graphcl.experiment.fingerprint import data_fingerprint
-    from graphcl.experiment.record.unfinished import MARK, unfinished
+    from graphcl.experiment.record.run_folder import MARK, unfinished
     from graphcl.experiment.runtime import pick_device
     from graphcl.experiment.trial import Trial
     from graphcl.extensions.diagnosis.answers import AS_IS

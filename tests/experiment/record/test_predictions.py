@@ -5,7 +5,7 @@ import csv
 import numpy as np
 import pytest
 
-from graphcl.evaluate.metrics import task_mean
+from graphcl.evaluate.on_split import task_mean
 from graphcl.experiment.record.seed_files import write_predictions
 from graphcl.run import run
 

@@ -8,7 +8,7 @@ import pytest
 
 from graphcl.config import make_config
 from graphcl.errors import InputError
-from graphcl.experiment.record.tracking import TRACKERS, TensorBoard, WandB, tracking
+from graphcl.experiment.record.progress import TRACKERS, TensorBoard, WandB, tracking
 from graphcl.run import main
 from graphcl.sweep.plan import make_plan
 from graphcl.training.loop import Epoch

@@ -10,7 +10,7 @@ from graphcl.extensions.sparse.references import DEPTH, _learned, hybrid, wl_spa
 from graphcl.loaders.resident import ResidentLoader
 from graphcl.references.rows import Inputs
 from graphcl.references.wl import wl_oa
-from graphcl.tasks.parts import grouped_parts
+from graphcl.tasks.evaluation import grouped_parts
 
 
 def inputs():

@@ -21,7 +21,7 @@ from graphcl.extensions.sparse.index import SparseIndex
 from graphcl.extensions.sparse.rows import SparseRows
 from graphcl.loaders.resident import ResidentLoader
 from graphcl.registry import losses
-from graphcl.tasks.parts import grouped_parts
+from graphcl.tasks.evaluation import grouped_parts
 from graphcl.tasks.task import make_task
 from graphcl.training.loop import embed
 from tests.trials import make_method, make_model, try_settings
