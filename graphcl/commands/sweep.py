@@ -108,6 +108,10 @@ def parse(arguments: Sequence[str]) -> Request | None:
     from graphcl.sweep.plan import TABLE_KEYS, stored_spec  # imported here, as help texts need no torch
 
     file, options = COMMAND.split(arguments, *Config.model_fields)
+    shipped = shipped_sweeps()
+    if file is None:  # `--config NAME` of a shipped sweep, as of a shipped configuration
+        file = next((values[0] for key, values in options if key == "config" and values[0] in shipped), None)
+        options = [option for option in options if file is None or option != ("config", [file])]
     here = {key: values for key, values in options if key in ("out", "workers", "executor", "dry_run", "reuse")}
     settings = COMMAND.model_validate({key: read_value(SweepSettings, key, values) for key, values in here.items()})
     # the sweep may have started in another folder
@@ -118,7 +122,6 @@ def parse(arguments: Sequence[str]) -> Request | None:
     options = [option for option in options if option[0] not in here]
     spec, stored = dict[str, Any](), stored_spec(out)
     if file:
-        shipped = shipped_sweeps()
         path = Path(file) if Path(file).exists() else shipped.get(file, Path(file))
         if not path.is_file():
             raise InputError(f"sweep {file!r} not found; {nearest(file, shipped)}, or pass a file.")

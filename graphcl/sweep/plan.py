@@ -10,8 +10,9 @@ import itertools
 import json
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ MAX_COMBINATIONS = 100_000
 MAX_LINES = 10
 """Largest number of mistakes that one message lists."""
 _SECTIONS = ("settings", "axes", "table")
-TABLE_KEYS = ("rows", "columns", "baseline", "select", "jointly")
+TABLE_KEYS = ("rows", "columns", "baseline", "select", "jointly", "published")
 _KEYS = (*_SECTIONS, "version", "folder")
 _SETTINGS = (*Config.model_fields, "recipe")
 _NEVER_AXES = ("seeds", "eval", *RUNTIME_SETTINGS)
@@ -70,6 +71,7 @@ class Layout:
             axes and the same labels on all other axes.
         select: axes on which inner folds choose a label, so that the table has one row for all labels.
         jointly: whether one label is chosen for all data sets, not one for each.
+        published: row -> column -> published value, such as `77.87 ± 0.41`, to stand below ours.
     """
 
     rows: Sequence[str]
@@ -77,6 +79,7 @@ class Layout:
     baseline: Mapping[str, str] | None = None
     select: Sequence[str] = ()
     jointly: bool = False
+    published: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,7 @@ def make_plan(spec: Mapping[str, Any]) -> Plan:
         spec: mapping with three optional sections. `settings` are the settings of all cells. `axes` maps the name of a
             setting (`loss`, `loss.temperature`, `dataset`, ...) to a list of values, `recipe` to a list of
             configurations such as `graphcl`, or a new name to a mapping from labels to groups of settings. `table` has
-            the keys `rows`, `columns`, `baseline`, `select` and `jointly`, see `Layout`.
+            the keys `rows`, `columns`, `baseline`, `select`, `jointly` and `published`, see `Layout`.
 
     Raises:
         InputError: an axis, setting or value is invalid; the message has one line for each mistake.
@@ -165,7 +168,7 @@ def _span(
     count = math.prod(map(len, points.values()))
     if count > MAX_COMBINATIONS:
         raise InputError(f"the axes span {shown(count)} combinations; a sweep has at most {MAX_COMBINATIONS}.")
-    cells: dict[str, Cell] = {}
+    cells: list[Cell] = []
     references: dict[str, Cell] = {}
     problems: dict[str, list[str]] = {}
     for chosen in itertools.product(*points.values()):
@@ -187,10 +190,7 @@ def _span(
             reference = Cell(key_of(before), coordinates, before, key_of(before))
             references.setdefault(reference.key, reference)
             of_seed = config.model_copy(update={"seeds": [seed]})
-            cell = Cell(key_of(of_seed), {**labels, "seed": str(seed)}, of_seed, reference.key)
-            twin = cells.setdefault(cell.key, cell)
-            if twin is not cell:
-                raise InputError(f"two cells of the sweep have the same settings: {twin} and {cell}.")
+            cells.append(Cell(key_of(of_seed), {**labels, "seed": str(seed)}, of_seed, reference.key))
     if problems:
         lines = []
         for line, places in problems.items():
@@ -199,7 +199,7 @@ def _span(
         more = [f"... and {len(lines) - MAX_LINES} more."] if len(lines) > MAX_LINES else []
         raise InputError("\n".join(lines[:MAX_LINES] + more))
     # first one seed of every configuration, so that the table fills evenly
-    return sorted(cells.values(), key=lambda cell: cell.config.seeds[0]), list(references.values())
+    return sorted(cells, key=lambda cell: cell.config.seeds[0]), list(references.values())
 
 
 def _without_training(config: Config) -> Config:
@@ -307,7 +307,32 @@ def layout(table: Mapping[str, Any], axes: Mapping[str, Sequence[str]]) -> Layou
         raise InputError(f"`table.jointly` must be true or false, got {jointly!r}.")
     if jointly and not select:
         raise InputError("`table.jointly` needs `table.select`, the axis whose label all data sets share.")
-    return Layout(rows, columns, _baseline(table.get("baseline"), rows, axes), select, jointly)
+    published = _published(table.get("published") or {}, rows, columns, axes)
+    return Layout(rows, columns, _baseline(table.get("baseline"), rows, axes), select, jointly, published)
+
+
+def _published(
+    values: Any, rows: Sequence[str], columns: str, axes: Mapping[str, Sequence[str]]
+) -> Mapping[str, Mapping[str, str]]:
+    """Return the published values of a table; those of columns that it does not have are left out."""
+    if not values:
+        return {}
+    if len(rows) != 1:
+        raise InputError(f"`table.published` needs a table with one axis of rows, got {shown(rows)}.")
+    published: dict[str, dict[str, str]] = {}
+    for row, of_row in values.items() if isinstance(values, dict) else [(values, None)]:
+        if not isinstance(of_row, dict):
+            raise InputError(f"`table.published` must map rows to columns and values, got {shown(row)}.")
+        if row not in axes[rows[0]]:
+            raise InputError(
+                f"`table.published`: {row!r} does not occur on `{rows[0]}`; {nearest(row, axes[rows[0]])}."
+            )
+        for column, value in of_row.items():
+            if not re.fullmatch(r"-?\d+(\.\d+)?( ± \d+(\.\d+)?)?", str(value)):
+                raise InputError(f"`table.published.{row}.{column}` must be MEAN or MEAN ± DEVIATION, got {value!r}.")
+            if column in axes[columns]:
+                published.setdefault(row, {})[column] = str(value)
+    return published
 
 
 def listed(value: Any) -> list[Any]:

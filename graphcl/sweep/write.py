@@ -17,7 +17,7 @@ from graphcl.evaluate import FoldScores, PairedTest, metric_name
 from graphcl.evaluate.scores import sample_deviation
 from graphcl.sweep.across import across
 from graphcl.sweep.plan import Plan
-from graphcl.sweep.table import Entry, Place, Table, scores_of
+from graphcl.sweep.table import Entry, Labels, Place, Table, scores_of
 from graphcl.system.files import write_text
 
 _SIGNS = {"±": r"$\pm$", "†": r"$^{\dagger}$", "‡": r"$^{\ddagger}$", "<": "$<$"}
@@ -108,7 +108,20 @@ def _score_rows(table: Table, bold: Callable[[str], str]) -> list[list[str]]:
             text = bold(text) if table.is_gain(row, column) else text
             text += "†" if len(table.rows) > 1 and table.is_best(row, column) else ""
             texts.append(text + ("‡" if gain and gain.significant and gain.mean > 0 else ""))
-        lines.append([*(row or ("trained",)), *texts])
+        lines += [[*(row or ("trained",)), *texts], *_published_rows(table, row)]
+    return lines
+
+
+def _published_rows(table: Table, row: Labels) -> list[list[str]]:
+    """Return the published values of a row and the differences of its means to them; nothing without any."""
+    published = table.layout.published.get(row[0], {}) if row else {}
+    if not published:
+        return []
+    lines = [["published"], ["difference"]]
+    for column in table.columns:
+        text, mean = published.get(column), table.entries[row, column].mean
+        lines[0].append(text or "-")
+        lines[1].append("-" if text is None or mean is None else f"{mean - float(text.split(' ± ')[0]):+.2f}")
     return lines
 
 

@@ -77,7 +77,7 @@ REFUSED = {
     "--recipe adnce": "nother sweep: `views.first.name` was 'random4' and is 'identity'",
     "file.yaml --batch-size 32": "nother sweep: `batch_size` was 16 and is 32",
     "short.yaml": "nother sweep: `epochs` was 1 and is 20",  # a complete sweep lacks `epochs`
-    "published": " sweep, which cannot be extended by this: two cells of the sweep have the same settings: ",
+    "published": " sweep, which cannot be extended by this: `table.baseline` must name one of the axes loss, recipe",
 }  # fmt: skip
 
 

@@ -39,6 +39,14 @@ def test_reference_rows_are_shared():
     assert (len(found.cells), len(found.references), len(found.tasks)) == (2, 1, 2)
 
 
+def test_labels_of_the_same_settings_share_a_cell():
+    """On DD, GraphCL's temperature is the best one, so that table 5 has one result in two rows."""
+    shared = plan({"a": {"x": {"epochs": 20}, "y": {}}}, seeds=[0, 1])
+    assert [cell.coordinates["a"] for cell in shared.cells] == ["x", "y", "x", "y"]
+    assert len({cell.key for cell in shared.cells}) == 2
+    assert len(shared.tasks) == 2 + len(shared.references)
+
+
 def test_groups_of_settings_and_recipes(tmp_path):
     found = plan({"budget": {"epochs": {"epochs": 3}, "steps": {"steps": 7, "epochs": 20}}}, seeds=[0], epochs=5)
     given = {cell.coordinates["budget"]: (cell.config.epochs, cell.config.steps) for cell in found.cells}
@@ -70,7 +78,8 @@ def test_labels():
     assert str(found.cells[0]) == "adnce(mu=0.5), true, 1, synthetic, seed 0"
 
 
-TWO = {"loss": ["dcl", "hcl"], "lr": [1, 2]}
+LOSSES = {"loss": ["dcl", "hcl"]}
+TWO = {**LOSSES, "lr": [1, 2]}
 MISTAKES = [
     ({"axes": {"losss": ["dcl"]}}, r"unknown axis `losss`; .*loss"),
     ({"axes": {"resume": [True]}}, r"^`resume` is for single runs; [^\n]*$"),
@@ -86,7 +95,10 @@ MISTAKES = [
     ({"axes": TWO, "table": {"baseline": "dlc"}}, r"got dlc; did you mean dcl\?"),
     ({"table": {"baseline": "dcl"}}, r"`table.baseline` needs an axis, but the table has one row; got dcl\.$"),
     ({"table": {"jointly": True}}, r"`table.jointly` needs `table.select`"),
-    ({"axes": {"a": {"x": {"epochs": 20}, "y": {}}}}, r"two cells of the sweep have the same settings: x, .* y,"),
+    ({"axes": TWO, "table": {"published": {"dcl": {"synthetic": 1}}}}, r"published` needs a table with one axis"),
+    ({"axes": LOSSES, "table": {"published": "dcl"}}, r"must map rows to columns and values, got 'dcl'"),
+    ({"axes": LOSSES, "table": {"published": {"dlc": {}}}}, r"published`: 'dlc' does not occur .*mean dcl"),
+    ({"axes": LOSSES, "table": {"published": {"dcl": {"MUTAG": "77,8"}}}}, r"`table.published.dcl.MUTAG` must be MEAN"),
     ({"axes": {key: [*range(1, 101)] for key in ("lr", "loss.mu", "batch_size", "epochs", "max_degree")}},
      r"the axes span 10000000000 combinations; a sweep has at most 100000\."),
 ]  # fmt: skip

@@ -18,6 +18,7 @@ from torch_geometric.data import InMemoryDataset
 import graphcl
 from graphcl.commands.sweep import main
 from graphcl.config import make_config
+from graphcl.config.recipes import shipped_sweeps
 from graphcl.errors import InputError
 from graphcl.registry import losses
 from graphcl.run import main as run
@@ -254,7 +255,10 @@ MISTAKES = [
     ("--losss dcl hcl --out x", "`--losss` is not a known option"),
     (TWO, "`--out` must name the folder of the sweep"),
     ("--out nothing", "nothing holds no sweep to resume"),
-    ("nowhere.yaml --out x", "sweep 'nowhere.yaml' not found; choose from: published, or pass a file."),
+    (
+        "nowhere.yaml --out x",
+        "sweep 'nowhere.yaml' not found; choose from: batch_size, figure4, published, table1, table5, or pass a file.",
+    ),
     (f"{TWO} --out here", "here is not empty and not a sweep folder"),
     (f"{TWO} --device cuda:63 --out x", "`device` is cuda:63, but torch sees"),
     ("--loss dcl --dataset bare.pt --out x", "bare has no class labels, so a sweep cannot score it; use graphcl"),
@@ -278,6 +282,18 @@ def test_mistakes_get_a_line_and_code_2(tmp_path, capfd, monkeypatch):
             assert message in error
             assert "Traceback" not in error
     assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_every_shipped_sweep_is_planned_by_either_command(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert {"published", "table1", "table5", "figure4", "batch_size"} <= {*shipped_sweeps()}
+    for name in shipped_sweeps():
+        printed = []
+        for words in ([name], ["--config", name]):
+            assert main([*words, "--dry-run"]) == 0
+            printed.append(capsys.readouterr().out)
+        assert printed[0] == printed[1] != ""
+        assert printed[0].rstrip().endswith(f"sweeps/{name}/")
 
 
 def test_a_dead_process_fails_one_task_and_none_outlives_the_executor():

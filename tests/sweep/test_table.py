@@ -47,6 +47,29 @@ def accuracies(plan, records, loss, dataset):
     return [np.array(records[cell.key]["scores"]["svm"]["accuracy"]) for cell in cells]
 
 
+def test_published_values_and_differences_stand_below_ours(plan, records):
+    published = {"dcl": {"MUTAG": "84.5 ± 0.3", "DD": "70"}, "hcl": {"NCI1": "81"}}
+    table = make_table(make_plan({**plan.spec, "table": {"published": published}}), records)
+    text = [[part.strip() for part in line.split("|")[1:-1]] for line in to_markdown(table).splitlines()]
+    rows = [line[0] for line in text if line]
+    start = rows.index("dcl")
+    assert rows[start - 1 : start + 6] == [
+        "infonce",
+        "dcl",
+        "published",
+        "difference",
+        "hcl",
+        "published",
+        "difference",
+    ]
+    of_dcl, of_hcl = ([line for line in text if line][rows.index(row) + 1 :][:2] for row in ("dcl", "hcl"))
+    ours = np.mean(accuracies(plan, records, "dcl", "MUTAG"))
+    assert of_dcl == [["published", "84.5 ± 0.3", "-"], ["difference", f"{ours - 84.5:+.2f}", "-"]]
+    ours = np.mean(accuracies(plan, records, "hcl", "NCI1"))
+    assert of_hcl == [["published", "-", "81"], ["difference", "-", f"{ours - 81:+.2f}"]]
+    assert "84.5 $\\pm$ 0.3" in to_latex(table)
+
+
 def test_places_and_paired_corrected_differences(plan, records):
     table = make_table(plan, records)
     means = [each.mean() for each in accuracies(plan, records, "dcl", "NCI1")]
