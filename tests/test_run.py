@@ -181,7 +181,6 @@ MISTAKES = [
     ("--device cuda:99", {}, "`device` is cuda:99, but torch sees"),
     ("--out /dev/null/x", {}, "cannot create the folder /dev/null/x"),
     ("--out full", {}, "full exists already and is never overwritten; pass another folder with --out."),
-    ("--encoder.hidden_channels 16384 --encoder.num_layers 1000", {}, " GB; lower --encoder.hidden_channels or --enc"),
     ("--eval knn", {"labelled": False}, "`eval` knn does not fit own, which has no classes; pass --eval instance."),
     ("", {"n": 1}, "graph"),
     ("", {"n": 3}, "`y` must leave 2 graphs of every class in each training part, got 1 of class 1."),

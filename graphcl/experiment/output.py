@@ -126,9 +126,6 @@ class Output:
     def on_predicted(self, name: str, rows: np.ndarray, predicted: np.ndarray) -> None:
         """Handle the predictions of the trained encoder for the test `rows` by the evaluator `name`."""
 
-    def on_slow_scoring(self, expected: float, trained: float) -> None:
-        """Handle the news that scoring will take `expected` seconds, more than the `trained` seconds of training."""
-
     def add(self, trial: Any, result: SeedResult) -> None:
         """Handle the result of a seed."""
 

@@ -22,8 +22,7 @@ from graphcl.experiment.record.output import open_output
 from graphcl.experiment.record.progress import TRACKERS
 from graphcl.experiment.record.run_folder import name_of, new_folder
 from graphcl.experiment.runtime import setup_runtime
-from graphcl.experiment.trial import Trial, warn_of_columns
-from graphcl.experiment.vectors import warn_of_vectors
+from graphcl.experiment.trial import Trial, warn_of_columns, warn_of_vectors
 from graphcl.references.rows import scores_of
 from graphcl.system.progress import showing
 from graphcl.system.signals import lasting_streams
@@ -91,7 +90,7 @@ def run(config: Config) -> RunResult:
     with launch(config.rank_timeout) as ranks, lasting_streams(), showing():
         device = setup_runtime(config, ranks.local_rank)
         task = make_task(config, _load(config, ranks))
-        first: Trial | None = None
+        trial: Trial | None = None
         if ranks.size > 1:
             check_ranks(ranks, data_fingerprint(config, task.dataset))
         clock.lap("load")
@@ -101,19 +100,19 @@ def run(config: Config) -> RunResult:
             task = task.completed()
             task.check(ranks.size)
             task = with_usable_evaluation(task, copies=True)
-            first = Trial(task, task.config.seeds[0], device, ranks=ranks)
-            first.try_step()
+            trial = Trial(task, task.config.seeds[0], device, ranks=ranks, checked=True)
+            trial.try_step()
             warn_of_columns(task)
             warn_of_vectors(task)
         task = task.with_settings(ranks.broadcast_object(task.config))
         with open_output(task, device, ranks, clock.seconds) as output:
             for seed in ranks.broadcast_object(output.unfinished):
                 with output.of_seed(seed):
-                    trial = first if first and first.seed == seed else Trial(task, seed, device, ranks=ranks)
+                    if trial is None or trial.seed != seed:
+                        trial = Trial(task, seed, device, ranks=ranks, checked=True)
                     result = trial.run(output.rows, output)
                 output.add(trial, result)  # weights, embeddings, scores
-                del trial
-                first = None
+                trial = None  # frees its memory before the next one
             return RunResult(output.path, output.finish())  # summary and report.html
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import math
-import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -24,9 +22,6 @@ from graphcl.registry import evaluators
 from graphcl.tasks.task import Task
 from graphcl.training.epoch import Epoch
 from graphcl.training.loop import embed
-
-_SHORT = 10.0
-"""Seconds of scoring that need no forecast."""
 
 
 class RowScores:
@@ -103,56 +98,16 @@ def score_rows(task: Task, rows: Mapping[str, Row], seed: int, output: Output) -
     copies scores these only.
     """
     scores: Scores = {name: {} for name in (task.config.eval if rows and task.is_scored else ())}
-    fitting = []
     for name, (row, h) in itertools.product(scores, rows.items()):
         copied = isinstance(h, Tensor) and len(h) > task.dataset.num_rows
         fits = is_scored_by(row, evaluators.fact(name, "task")) and has_form_for(name, h)
-        if fits and (copied or not is_by_copies(name)):
-            fitting.append((name, row, h))
-    forecast = _Forecast(output, sum(_num_folds(task, name) for name, _, _ in fitting))
-    for name, row, h in fitting:
-        report = forecast.reporting(f"{name}, {row}")
+        if not fits or (is_by_copies(name) and not copied):
+            continue
+        on_fold = None if output.on_fold is None else functools.partial(output.on_fold, f"{name}, {row}")
         keeps = row == "trained" and takes(name, "on_predicted")
         on_rows = {"on_predicted": functools.partial(output.on_predicted, name)} if keeps else {}
-        scores[name][row] = score(task, name, h, seed, output.workers, report, **on_rows)
-        report(count := _num_folds(task, name), count)
+        scores[name][row] = score(task, name, h, seed, output.workers, on_fold, **on_rows)
     return scores
-
-
-def _num_folds(task: Task, name: str) -> int:
-    """Return the number of inner folds by which an evaluator scores a row; 1 if it has none, as by groups."""
-    by_folds = task.need_of(name) == "labels" and takes(name, "folds")
-    return task.config.evaluation.folds * task.config.evaluation.inner_folds if by_folds else 1
-
-
-class _Forecast:
-    """Tell the output once if all rows, `total` inner folds, will take longer to score than training took.
-
-    The time is that of the folds after the first, which also loads modules, over a second or more.
-    """
-
-    def __init__(self, output: Output, total: int) -> None:
-        self._output, self._total, self._told = output, total, False
-        self._done: dict[str, int] = {}
-        self._first: tuple[float, int] | None = None
-
-    def reporting(self, row: str) -> Callable[[int, int], None]:
-        """Return a function that is called with the finished and the total number of inner folds of a row."""
-
-        def report(done: int, total: int) -> None:
-            if self._output.on_fold is not None:
-                self._output.on_fold(row, done, total)
-            self._done[row] = done
-            now, finished = time.perf_counter(), sum(self._done.values())
-            start, before = self._first = self._first or (now, finished)
-            if finished > before and now - start >= 1:
-                expected = (now - start) / (finished - before) * self._total
-                trained = self._output.clock.seconds.get("train", math.inf)
-                if not self._told and expected > max(trained, _SHORT):
-                    self._told = True
-                    self._output.on_slow_scoring(expected, trained)
-
-        return report
 
 
 def score(
@@ -176,12 +131,16 @@ def score(
         return dataclasses.replace(_score_kernel(name, h, task), seed=seed)
     arguments = {"seed": seed, "workers": workers, "on_fold": on_fold, **on_rows, **task.config.evaluation.model_dump()}
     arguments |= copy_arguments(task, h, seed) if need == "copies" else task.truth(name)
+    by_folds = need == "labels" and takes(name, "folds")
+    count = task.config.evaluation.folds * task.config.evaluation.inner_folds if by_folds else 1
     if on_fold is not None:  # show the row before its first fold ends
-        on_fold(0, _num_folds(task, name))
+        on_fold(0, count)
     rows = h if isinstance(h, Kernel) else h[: task.dataset.num_rows]
     if isinstance(rows, Embeddings):
         rows = rows.matrix()
     scores = evaluators[name](rows, **{key: value for key, value in arguments.items() if takes(name, key)})
+    if on_fold is not None:
+        on_fold(count, count)
     if not isinstance(scores, FoldScores):
         raise InputError(f"evaluator `{name}` must return FoldScores, got {type(scores).__name__}.")
     return rank_of_graphs(task, h, seed, scores) if need == "copies" else scores

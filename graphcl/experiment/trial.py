@@ -1,20 +1,4 @@
-"""Define a trial: one seed of a task, which `Trial.run` trains, embeds and scores. The steps, and where they are:
-
-| step                            | call                            | file                          |
-|---------------------------------|---------------------------------|-------------------------------|
-| load                            | `load_with_pairs`               | `experiment/run_config.py`    |
-| keep the data set on the device | `task.training_loader`          | `tasks/task.py`               |
-| rows without training           | `rows.add_references`           | `experiment/scoring.py`       |
-| augment, views                  | `two_views`                     | `training/epoch.py`           |
-| encode and project: z `[B, D]`  | `model.project_views`           | `methods/two_views.py`        |
-| loss: a scalar                  | `loss(z1, z2)`                  | `methods/two_views.py`        |
-| step: gradient, optimiser       | `Training.step`                 | `training/state.py`           |
-| embed: h `[n, H]`               | `embed`                         | `training/loop.py`            |
-| evaluate: accuracy by row       | `rows.score`                    | `experiment/scoring.py`       |
-| report: files, table, pictures  | `output.add`, `output.finish`   | `experiment/record/output.py` |
-
-The command line, sweeps, `graphcl.GraphCL`, `graphcl diagnose` and the GPU example all run trials.
-"""
+"""Define a trial: one seed of a task, which `Trial.run` trains, embeds and scores."""
 
 from __future__ import annotations
 
@@ -31,6 +15,7 @@ from graphcl.augment import Augmentation
 from graphcl.config import Config, build_augmentation
 from graphcl.config.needs import warn_of_unused
 from graphcl.config.resolve import complete_spec
+from graphcl.datasets.invalid import kept_rows
 from graphcl.distributed.batchnorm import synchronise
 from graphcl.distributed.launch import Ranks
 from graphcl.distributed.ranks import across
@@ -38,8 +23,7 @@ from graphcl.errors import InputError, warn
 from graphcl.experiment.copies import RowBatches, sampled
 from graphcl.experiment.output import Output, SeedResult
 from graphcl.experiment.scoring import RowScores
-from graphcl.experiment.vectors import matched_vectors
-from graphcl.graphs.columns import warn_of_scales
+from graphcl.graphs.columns import read_vectors, warn_of_scales
 from graphcl.loaders.loader import make_loader
 from graphcl.loaders.order import WHOLE
 from graphcl.losses import Loss
@@ -72,6 +56,7 @@ class Trial:
         encoder: module to copy, or function from the number of columns to a module, or a pair of these with separate
             towers; default: the encoder in the settings.
         ranks: ranks that train together; default: this process alone.
+        checked: whether `task.check` has passed.
 
     Attributes:
         task: the task, with standardised columns if a setting asks for them.
@@ -87,11 +72,18 @@ class Trial:
     """
 
     def __init__(
-        self, task: Task, seed: int, device: torch.device, encoder: OwnEncoders = None, ranks: Ranks | None = None
+        self,
+        task: Task,
+        seed: int,
+        device: torch.device,
+        encoder: OwnEncoders = None,
+        ranks: Ranks | None = None,
+        checked: bool = False,
     ) -> None:
         self.config, self.seed, self.device, self.encoder = task.config, seed, device, encoder
         self.ranks = ranks or Ranks()
-        task.check(self.ranks.size)
+        if not checked:
+            task.check(self.ranks.size)
         self.model = task.make_model(seed, encoder).to(device)
         self.task = task = prepared(task, self.model)
         self.method = make_method(task, self.model, seed)
@@ -245,6 +237,22 @@ def make_method(task: Task, model: ContrastiveModel, seed: int = 0) -> Method:
     return method.to(next(model.parameters()).device)
 
 
+def matched_vectors(vectors: Any, dataset: Any) -> Any:
+    """Return a row for each graph, if `vectors` have a row for each row of the source, of which some were left out.
+
+    Raises:
+        InputError: the number of rows fits neither.
+    """
+    invalid = getattr(dataset, "invalid", ())
+    if not invalid or (isinstance(vectors, str) and not vectors):
+        return vectors
+    n, rows = len(dataset), read_vectors(vectors, check=False)
+    if len(rows) not in (n, n + len(invalid)):
+        both = f"each of the {n + len(invalid)} rows of the table, or of the {n} that were read"
+        raise InputError(f"`vectors` must have one row for {both}, got {len(rows)}.")
+    return rows if len(rows) == n else rows[kept_rows(n, invalid)]
+
+
 def make_augmentations(config: Config) -> tuple[Augmentation, Augmentation]:
     """Return the augmentations of the first and the second view."""
     return build_augmentation(config.views.first), build_augmentation(config.views.second)
@@ -267,3 +275,22 @@ def warn_of_columns(task: Task) -> None:
     for key, scale in scales.items():
         if key == "x" or "edge_dim" in encoders.arguments(config.encoder["name"]).required:
             warn_of_scales(scale, f"`{key}` of {dataset.name}")
+
+
+def warn_of_vectors(task: Task) -> None:
+    """Warn if the method trains on vectors of graphs that are scored.
+
+    Raises:
+        InputError: the vectors are not a file, so the run could not be repeated.
+    """
+    config, dataset = task.config, task.dataset
+    if (vectors := config.method.get("vectors")) is None:
+        return
+    if not isinstance(vectors, str):
+        raise InputError("`method.vectors` of a run must be a file, to repeat it; write the array by numpy.save.")
+    if config.eval and dataset.scored:
+        held = "folds" if dataset.split is None else f"part ({len(dataset.split['test'])} graphs)"
+        warn(
+            f"training sees the `vectors` of graphs in the test {held} too; new graphs will lack them, so leave out "
+            "measurements, and columns that tell what is scored."
+        )

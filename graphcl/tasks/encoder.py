@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, cast
 
-import torch
 from torch import nn
 
 from graphcl.config import TRAINING, Config
@@ -20,10 +18,6 @@ from graphcl.models.interface import OwnEncoder, accepts, make_encoder, own_enco
 from graphcl.models.saved import EncoderDescription, EncoderName, read_encoder
 from graphcl.models.wrapper import Tower
 from graphcl.registry import encoders
-from graphcl.system.memory import total_memory
-
-_BYTES_PER_WEIGHT = 16
-"""In float32: the weight, its gradient and Adam's two moments."""
 
 
 def encoder_maker(
@@ -43,27 +37,12 @@ def encoder_maker(
         )
     if edge_dim is None and "edge_dim" in encoders.arguments(name).required:
         raise InputError(f"encoder `{name}` needs `edge_attr`, which {dataset.name} lacks; use gin.")
-    make = partial(make_encoder, name, arguments_of(spec), columns, edge_dim)
-    _check_size(make, name, setting)
-    return make
+    return partial(make_encoder, name, arguments_of(spec), columns, edge_dim)
 
 
 def has_numbers(dataset: GraphDataset) -> bool:
     """Return whether `x` holds numbers, not categories."""
     return bool(dataset[0].x.is_floating_point())
-
-
-def _check_size(make: Callable[[], nn.Module], name: str, setting: str) -> None:
-    """Raise InputError if training the encoder that `make` returns needs more memory than the machine has."""
-    # an encoder that reads its weights in its constructor cannot be built on the meta device, so it is not checked
-    refused = contextlib.suppress(NotImplementedError, RuntimeError)
-    with refused, torch.random.fork_rng(devices=[]), torch.device("meta"):
-        needed = _BYTES_PER_WEIGHT * sum(weight.numel() for weight in make().parameters())
-        if needed > (memory := total_memory()):
-            raise InputError(
-                f"encoder `{name}` needs {needed / 1e9:.0f} GB for its weights, gradients and Adam's moments, and this "
-                f"machine has {memory / 1e9:.0f} GB; lower --{setting}.hidden_channels or --{setting}.num_layers."
-            )
 
 
 def load_initial(init: str, module: nn.Module, encoder: OwnEncoder | None) -> None:

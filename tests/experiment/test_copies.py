@@ -10,9 +10,7 @@ from torch_geometric.data import InMemoryDataset
 from graphcl import InputError, load_dataset, make_config, run
 from graphcl.evaluate import instance
 from graphcl.experiment import copies as copies_module
-from graphcl.experiment import scoring
 from graphcl.experiment.copies import RowBatches, copied_graphs, copying, sampled
-from graphcl.experiment.output import Output
 from graphcl.loaders.loader import make_loader
 from graphcl.models.saved import load_encoder
 from graphcl.tasks import pairs
@@ -188,17 +186,3 @@ def test_no_evaluator_scores_nothing(saved_graphs, tmp_path, capsys):
         assert (out / "embeddings.npz").exists()
         again = run(config=str(out / "config.yaml"), out=str(tmp_path / f"{name} again"))
         assert again.scores == {}
-
-
-def test_scoring_that_takes_longer_than_training_is_told_once_after_the_first_folds(monkeypatch):
-    told, now = [], iter([5.0, 5.5, 9.0, 100.0])
-    output = Output()
-    output.clock.seconds["train"] = 39.0
-    output.on_slow_scoring = lambda *seconds: told.append(seconds)
-    monkeypatch.setattr(scoring.time, "perf_counter", lambda: next(now))
-    report = scoring._Forecast(output, 20).reporting("svm, trained")
-    report(1, 10)  # after 5 s, most of them for modules
-    report(2, 10)  # too soon
-    report(3, 10)  # 2 s each
-    report(4, 10)
-    assert told == [(40.0, 39.0)]

@@ -131,11 +131,6 @@ class RunOutput(Output):
         """Keep predictions for `predictions.csv`."""
         self._predicted[name] = rows, predicted
 
-    def on_slow_scoring(self, expected: float, trained: float) -> None:
-        """Print how long scoring will take."""
-        took = f"about {expected:.0f} s, training took {trained:.0f} s"
-        print(f"seed {self._seed}: scoring takes {took}; --eval none leaves it out", flush=True)
-
     def on_scores(self, scores: Scores) -> None:
         """Print and track the scores."""
         super().on_scores(scores)
@@ -192,7 +187,6 @@ class RunOutput(Output):
             "config": config.model_copy(update={"resume": False}).model_dump(),
             "ranks": self.ranks.size,
         })  # fmt: skip
-        folder.read_back(seed)
         self.checkpoints_of(seed).keep_last()
 
     def finish(self) -> dict[str, Any]:

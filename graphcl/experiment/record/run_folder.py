@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -19,14 +18,12 @@ from graphcl.datasets.dataset import GraphDataset
 from graphcl.errors import InputError, reason
 from graphcl.experiment.record.seed_files import EMBEDDINGS, add_encoder, add_rows
 from graphcl.models.contrastive import ContrastiveModel
-from graphcl.models.saved import EncoderDescription, read_encoder, read_saved
-from graphcl.models.wrapper import Role
+from graphcl.models.saved import EncoderDescription, read_saved
 from graphcl.system.arrays import read_arrays
 from graphcl.system.files import (
     MAX_METRICS,
     append_text,
     claimed,
-    digest,
     parse_json,
     read_json,
     read_text,
@@ -106,26 +103,10 @@ class RunFolder:
         add_encoder(self.path, seed, self.finished, description, encoders)
         add_rows(self.path, seed, self.finished, h, y, dataset)
 
-    def read_back(self, seed: int) -> None:
-        """Raise InputError if the encoder of a seed cannot be loaded from `encoder.pt`."""
-        roles: list[Role] = ["query"]
-        if read_saved(self.path)[0].target is not None:
-            roles.append("target")
-        for role in roles:
-            try:
-                read_encoder(self.path, seed, role=role)
-            except Exception as error:  # the constructor of a user's encoder can raise any exception
-                raise InputError(
-                    f"the encoder of seed {seed} cannot be loaded back ({reason(error).rstrip('.')}); its weights, "
-                    f"embeddings and scores are kept in {self.path}."
-                ) from error
-
     def add_result(self, result: Mapping[str, Any]) -> None:
-        """Write `result`, with checksums of it and of each seed's metrics, to `result.json`, replacing a former one."""
+        """Write `result` to `result.json`, replacing a former one."""
         self.epochs.flush()
-        metrics = self.result.get("checksums", {}).get("metrics", {})
-        metrics = {str(seed): metrics.get(str(seed)) or self.epochs.digest(seed) for seed in result["seeds"]}
-        self.result = {**result, "checksums": {"result": _digest(result), "metrics": metrics}}
+        self.result = dict(result)
         write_text(self.path / "result.json", json.dumps(self.result, indent=2))
 
     def _open(self, config: Config, data: Mapping[str, Any] | None) -> None:
@@ -182,19 +163,10 @@ class RunFolder:
             self.result = read_json(file)
         if not self.finished:
             return
-        checksums = self.result.get("checksums", {})  # earlier versions wrote none
-        if checksums and checksums["result"] != _digest(self.result):
-            raise InputError("result.json does not match its checksum")
         weights, seeds = read_saved(self.path)[1], read_arrays(self.path / EMBEDDINGS)["seeds"]
         for seed in self.finished:
             if seed not in weights or seed not in seeds:
                 raise InputError(f"encoder.pt or embeddings.npz lacks the finished seed {seed}")
-            if checksums and checksums["metrics"][str(seed)] != self.epochs.digest(seed):
-                print(
-                    f"graphcl: {self.path / FILE} lacks epochs of the finished seed {seed}, or they changed; its "
-                    "scores, weights and embeddings are kept, its curves and times are incomplete.",
-                    file=sys.stderr,
-                )
 
     def _check_data(self, data: Mapping[str, Any] | None) -> None:
         """Raise InputError if the run in the folder used other data than `data`; in a new folder, record `data`."""
@@ -202,23 +174,15 @@ class RunFolder:
             return
         if (file := self.path / "data.json").exists():
             kept = read_json(file)
-            if isinstance(kept, dict) and isinstance(kept.get("files"), dict):  # a file that has moved is the same file
-                paths = {digest: path for path, digest in data["files"].items()}
-                kept["files"] = {paths.get(digest, path): digest for path, digest in kept["files"].items()}
-            if changed := differences(kept, data) if isinstance(kept, dict) else ["data.json is damaged"]:
+            paths = {digest: path for path, digest in data["files"].items()}  # a file that has moved is the same file
+            kept["files"] = {paths.get(digest, path): digest for path, digest in kept["files"].items()}
+            if changed := differences(kept, data):
                 raise InputError(
                     f"{self.path} holds a run on other data or files: {'; '.join(changed)}. Restore them, or pass "
                     "another folder."
                 )
             return
-        if self.finished or (self.path / "checkpoints").exists():
-            print(f"graphcl: {file} not found, so a change of the data goes unnoticed.", file=sys.stderr)
         write_text(file, json.dumps(data, indent=2))
-
-
-def _digest(result: Mapping[str, Any]) -> str:
-    """Return a digest of the content of `result.json` without its checksums."""
-    return digest({key: value for key, value in result.items() if key != "checksums"})
 
 
 def name_of(config: Config) -> str:
@@ -270,10 +234,6 @@ class EpochLog:
             self._rows[seed, epoch] = row
         if self._rows:
             self._rewrite()
-
-    def digest(self, seed: int) -> str:
-        """Return a digest of the rows of `seed`, to notice on resume that rows are missing or damaged."""
-        return digest([row for (other, _), row in self._rows.items() if other == seed])
 
     def flush(self) -> None:
         """Flush the file to disk, so that no row is lost in a power failure."""
