@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from graphcl.arguments import Count, checked
-from graphcl.errors import InputError, InputTypeError
+from graphcl.errors import InputError
 from graphcl.evaluate.folds import as_array, embedding, unit_rows
 from graphcl.evaluate.scores import bootstrap_means
 
@@ -163,9 +163,6 @@ def rank_by(
         >>> rank_by(lambda one, two: kernel[one][:, two], [5, 5, 6]).values["mrr"]
         tensor([0.5000, 0.5000], dtype=torch.float64)
     """
-    if not callable(similarity):
-        advice = "pass `lambda one, two: torch.as_tensor(kernel)[one][:, two]` for a matrix `kernel`"
-        raise InputTypeError(f"`similarity` must be a function of indices, got {type(similarity).__name__}; {advice}.")
     relevance = unit = group_numbers(group, n)
     asked, pool = (_indices(name, rows, len(unit)) for name, rows in (("queries", queries), ("candidates", candidates)))
     pool = pool.sort().values
@@ -205,7 +202,7 @@ def rank_pairs(
             place only.
 
     Raises:
-        InputError: an index is invalid, a similarity is NaN, or no query has a relevant candidate.
+        InputError: a similarity is NaN, or no query has a relevant candidate.
 
     Example:
         >>> scores = torch.tensor([[0.1, 0.9, 0.3], [0.5, 0.2, 0.1]])
@@ -214,12 +211,6 @@ def rank_pairs(
         tensor([1.0000, 0.5000], dtype=torch.float64)
     """
     pairs, pool = whole_numbers("relevant", relevant), whole_numbers("candidates", candidates)
-    if pairs.dim() != 2 or len(pairs) != 2 or bool((pairs < 0).any()):
-        raise InputError(
-            f"`relevant` must hold the indices of queries and candidates, [2, R], got {list(pairs.shape)}."
-        )
-    if pool.dim() != 1 or not len(pool) or len(pool.unique()) < len(pool) or int(pool.min()) < 0:
-        raise InputError("`candidates` must hold different indices, at least one.")
     pool, (query, target) = pool.sort().values, pairs
     kept = torch.isin(target, pool)
     if itself:
@@ -358,8 +349,8 @@ def group_numbers(group: Tensor | np.ndarray, n: int | None) -> Tensor:
     if names.ndim != 1 or len(names) != (len(names) if n is None else n):
         rows = "graph" if n is None else f"of the {n} rows of `h`"
         raise InputError(f"`group` must hold one number for each {rows}, got shape {list(names.shape)}.")
-    for wrong in names[(names < -1) | (names >= 2**63)][:1]:  # 2^64 - 1 would become -1
-        raise InputError(f"`group` must be -1 for no group, or in [0, 2^63), got {wrong}.")
+    for wrong in names[names < -1][:1]:
+        raise InputError(f"`group` must be -1 for no group, or 0 or more, got {wrong}.")
     values, number = np.unique(names.astype(np.int64), return_inverse=True)
     return torch.from_numpy(number.reshape(-1) - int(values.size > 0 and values[0] == -1))
 

@@ -10,7 +10,6 @@ from torch.nn.functional import one_hot
 from torch_geometric.data import Batch
 from torch_geometric.utils import degree, scatter
 
-from graphcl.errors import InputError
 from graphcl.references.rows import Inputs
 from graphcl.registry import references
 
@@ -58,9 +57,6 @@ def graph_statistics(loader: Iterable[Batch], max_degree: int = 64) -> Tensor:
     Returns:
         Statistics of n graphs with F features, at most `[n, 2 + F + max_degree + 1]`, in float32 on the CPU. Columns
         that are zero for all graphs are removed.
-
-    Raises:
-        InputError: `loader` yields no batch, or none when iterated again.
     """
     categories, rows = _categories(loader), []
     for batch in loader:
@@ -71,8 +67,6 @@ def graph_statistics(loader: Iterable[Batch], max_degree: int = 64) -> Tensor:
         edges = scatter(torch.ones_like(batch.edge_index[0]), batch.batch[batch.edge_index[0]], dim_size=n)
         sums = scatter(of_nodes, batch.batch, dim_size=n)
         rows.append(torch.cat([nodes[:, None], edges[:, None], sums], dim=1).cpu())
-    if not rows:
-        raise InputError("`loader` gave no batch; it must give all batches each time it is iterated.")
     counts = torch.cat(rows)
     counts = counts[:, (counts != 0).any(dim=0)]
     return counts.sign() * counts.abs().log1p()
@@ -89,16 +83,11 @@ def bag_of_labels(loader: Iterable[Batch]) -> Tensor:
 
     Returns:
         Sums of n graphs with F features `[n, F]`, in float32 on the CPU.
-
-    Raises:
-        InputError: `loader` yields no batch, or none when iterated again.
     """
     categories = _categories(loader)
     rows = [
         scatter(_numbers(batch.x, categories).float(), batch.batch, dim_size=batch.num_graphs).cpu() for batch in loader
     ]
-    if not rows:
-        raise InputError("`loader` gave no batch; it must give all batches each time it is iterated.")
     return torch.cat(rows)
 
 

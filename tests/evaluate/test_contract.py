@@ -127,7 +127,6 @@ DATA = [
     (H[0], Y, r"`h` must be \[graphs, features\], got shape \[5\]\."),
     (np.where(np.arange(12)[:, None] < 3, np.nan, H), Y, r"`h` must be finite .* got 3 of 12 rows"),
     (H, Y[:7], r"`y` must be one label for each of the 12 rows of `h`, got shape \[7\]\."),
-    (H, [None, *"ab" * 5, "a"], r"`y` must hold one class for each graph, numbers only or strings only, got object\."),
     (H, Y / 2, r"`y` must hold one class for each graph, got float64 that are not whole numbers\."),
     (H, np.full(12, 4), r"`y` must have two classes or more, got \[4\]\."),
     (H, np.arange(12) == 0, r"`y` must leave 2 graphs of every class in each training part, got 1 of class"),
@@ -145,19 +144,15 @@ ALL = {name: evaluators[name] for name in evaluators if evaluators.fact(name, "n
 INVALID = [
     ("cv", 3, r"`cv` must hold one or more pairs of training rows and test rows, got 3\."),
     ("h", 1j * H, r"`h` must hold real numbers, got complex128"),
-    ("h", torch.eye(12).to_sparse(), r"`h` must be a dense tensor or array, got tensor\("),
     ("h", np.full((12, 1), 1e200), r"`h` must be finite and below 1e150, got 12 of 12 rows that are not"),
-    ("h", torch.eye(12, device="meta"), r"`h` must be a dense tensor or array, got tensor\("),
-    ("y", [1, [2]], r"`y` must be a dense tensor or array, got \[1, \[2\]\]"),
+    ("y", [1j] * 12, r"`y` must hold .*, got complex128"),
     ("split", None, r"`split` must have the parts train, valid and test, got None"),
     ("split", dict.fromkeys(["train", "valid", "test"], 0), r"`split` must have three parts of different graphs"),
-    ("eval_metric", np.array([1, 2]), r"`eval_metric` must be rocauc, ap, acc, rmse, mae or r2, got array\("),
-    ("eval_metric", ["acc"], r"`eval_metric` must be rocauc, ap, acc, rmse, mae or r2, got \['acc'\]"),
+    ("eval_metric", "auc", r"`eval_metric` must be .*rocauc.*, got 'auc'"),
     ("folds", 1, r"`folds` must be in \[2, 1e9\), got 1"),
     ("inner_folds", 0, r"`inner_folds` must be in \[2, 1e9\), got 0"),
     ("splits", 0, r"`splits` must be in \[1, 1e9\), got 0"),
     ("group", [0.5] * 12, r"`group` must hold strings, or whole numbers, -1 for none, got float64"),
-    ("group", [[1], [2, 3]], r"`group` must be a dense tensor or array, got \[\[1\], \[2, 3\]\]"),
     ("pairs", [[0.5], [1]], r"`pairs` must hold whole numbers, got float64"),
     ("targets", [0.5], r"`targets` must hold whole numbers, got float64"),
     ("place", [0.5] * 12, r"`place` must hold whole numbers, got float64"),
@@ -236,21 +231,14 @@ def test_own_splits_are_the_outer_folds(name):
 
 
 ROWS = np.arange(20)
-PAIR = r"split 0 of `cv` must be a pair of different rows to train and to test on, out of the 40 of `h`, "
 
 
 @pytest.mark.parametrize(
     ("splits", "says"),
     [
         ([], r"`cv` must hold one or more pairs of training rows and test rows, got \[\]\."),
-        (3, r"`cv` must hold one or more pairs of training rows and test rows, got 3\."),
-        ([ROWS], PAIR + "got "),
-        ([(ROWS, ROWS)], PAIR + "but one occurs twice"),
-        ([(ROWS, [40])], PAIR + r"got \[40\] to test"),
-        ([(ROWS, [-1])], PAIR + r"got \[-1\] to test"),
+        ([(ROWS, ROWS)], "split 0 of `cv` must be a pair of different rows"),
         ([(ROWS, [])], r"`cv\[0\]` must hold indices or a mask, got float64"),
-        ([(np.zeros(40, dtype=bool), ROWS)], PAIR + "got "),
-        ([(np.ones(39, dtype=bool), ROWS)], PAIR + "got "),
         ([([0, 2, 4, 1], [5])], r"`cv` must leave 2 graphs of every class to train on, got 1 of class 1 in the"),
     ],
 )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphcl.errors import InputError, InputTypeError
+from graphcl.errors import InputError
 from graphcl.evaluate import ranking
 from graphcl.evaluate.ranking import FIGURES, QueryScores, expected_figures, rank_by, rank_pairs, rank_queries
 
@@ -105,8 +105,7 @@ INVALID = [
     ((H[0], GROUP), r"`h` must be \[graphs, features\], got shape \[4\]\."),
     ((H, GROUP[:3]), r"`group` must hold one number for each of the 4 rows of `h`, got shape \[3\]\."),
     ((H, [0.5, 1, 2, 3]), r"`group` must hold strings, or whole numbers, -1 for none, got float64\."),
-    ((H, [-2, 0, 0, 1]), r"`group` must be -1 for no group, or in \[0, 2\^63\), got -2\."),
-    ((H, np.array([0, 0, 1, 2**64 - 1], np.uint64)), r"`group` must .*, got 18446744073709551615\."),
+    ((H, [-2, 0, 0, 1]), r"`group` must be -1 for no group, or 0 or more, got -2\."),
     ((H, [0, 1, 2, -1]), r"no query has a candidate of its own group; groups need two graphs or more\."),
     ((H, GROUP, [4]), r"`queries` must hold different indices of the 4 graphs, at least one\."),
     ((H, GROUP, None, [1, 1]), r"`candidates` must hold different indices of the 4 graphs, at least one\."),
@@ -149,8 +148,6 @@ def test_invalid_similarities():
     for number, (similarity, message) in enumerate(cases):
         with pytest.raises(InputError, match=f"^{message}\\.$"):
             rank_by(similarity, GROUP, [0, 1] if number == 2 else None)
-    with pytest.raises(InputTypeError, match=r"^`similarity` must be a function of indices, got Tensor; pass `lambda "):
-        rank_by(kernel, GROUP)
     with pytest.raises(InputError, match=r"^`n` must be a whole number, got 4\.5\.$"):
         rank_by(cases[0][0], GROUP, n=4.5)
 
@@ -177,17 +174,9 @@ def test_listed_pairs_are_ranked_as_by_loops(itself, places, monkeypatch):
     np.testing.assert_allclose(table, [*expected.values()], rtol=1e-12)
 
 
-def test_wrong_pairs_are_one_line():
-    def rank(relevant, candidates=(0, 1)):
-        return rank_pairs(lambda one, two: torch.zeros(len(one), len(two)), np.array(relevant), np.array(candidates))
-
-    for relevant, candidates, line in (
-        ([[0], [2]], [0, 1], "no query has a relevant candidate"),
-        ([0, 1], [0, 1], r"`relevant` must hold the indices of queries and candidates"),
-        ([[0], [1]], [1, 1], "`candidates` must hold different indices"),
-    ):
-        with pytest.raises(InputError, match=line):
-            rank(relevant, candidates)
+def test_pairs_without_a_relevant_candidate_are_one_line():
+    with pytest.raises(InputError, match="no query has a relevant candidate"):
+        rank_pairs(lambda one, two: torch.zeros(len(one), len(two)), np.array([[0], [2]]), np.array([0, 1]))
 
 
 def test_intervals_hold_the_mean_of_new_queries():

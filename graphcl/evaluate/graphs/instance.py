@@ -50,7 +50,7 @@ def instance(
         `FoldScores` with the metric `recall_at_1` and one fold; `inner` repeats the score.
 
     Raises:
-        InputError: the widths differ, or `source` does not hold an index in `h` for each copy.
+        InputError: `source` does not hold an index in `h` for each copy.
 
     Example:
         >>> h = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]])
@@ -62,8 +62,6 @@ def instance(
     """
     rows, others, of = embedding(h), embedding(copies), as_array("source", source, "iu", "whole numbers")
     n, m = len(rows), len(others)
-    if rows.shape[1] != others.shape[1]:
-        raise InputError(f"`copies` must have the {rows.shape[1]} columns of `h`, got {others.shape[1]}.")
     if of.shape != (m,) or not ((of >= 0) & (of < n)).all():
         raise InputError(f"`source` must hold the index of one of the {n} rows of `h` for each of the {m} copies.")
     z = torch.from_numpy(unit_rows(standardised(np.concatenate([rows, others]), rows)))

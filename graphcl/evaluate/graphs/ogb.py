@@ -25,7 +25,7 @@ from typing import Any, get_args
 import numpy as np
 from torch import Tensor
 
-from graphcl.arguments import Costs, Count, Counts, MetricName, Seed, shown
+from graphcl.arguments import Costs, Count, Counts, MetricName, Seed
 from graphcl.errors import InputError
 from graphcl.evaluate.folds import C_GRID, as_array, embedding, is_constant, worker_count
 from graphcl.evaluate.on_split import OnPredicted, further_figures, split_parts, task_mean
@@ -210,8 +210,8 @@ def _on_split(
     y = as_array("y", y)
     if y.ndim != 2 or len(y) != len(z) or y.shape[1] < 1:
         raise InputError(f"`y` must be [{len(z)}, tasks], got shape {list(y.shape)}.")
-    if not isinstance(metric, str) or metric not in get_args(MetricName):
-        raise InputError(f"`eval_metric` must be rocauc, ap, acc, rmse, mae or r2, got {shown(metric)}.")
+    if metric not in get_args(MetricName):
+        raise InputError(f"`eval_metric` must be rocauc, ap, acc, rmse, mae or r2, got {metric!r}.")
     labels = y[~np.isnan(y)]
     if not np.isfinite(labels).all() or (metric not in NUMBERS and (labels != np.trunc(labels)).any()):
         wanted = "finite numbers" if metric in NUMBERS else "whole numbers"

@@ -50,7 +50,6 @@ def test_known_scores():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"copies": np.ones((3, 4))}, r"`copies` must have the 2 columns of `h`, got 4\."),
         (
             {"source": np.array([0, 1, 5])},
             r"`source` must hold the index of one of the 5 rows of `h` for each of the 3 c",
