@@ -303,19 +303,21 @@ class Settings(BaseModel):
 class Arguments:
     """Validator for the arguments of a function, made from the function's signature.
 
-    Only settings are validated. Parameters without a default (`required`) and tensors (`tensors`) are data, which the
-    function checks itself. `problems` also accepts "learn" for a temperature (`learnable`); the function does not.
+    Only settings are validated. Parameters without a default (`required`), tensors and random generators (`tensors`)
+    are data, which the function checks itself. `problems` also accepts "learn" for a temperature (`learnable`); the
+    function does not.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        from torch import Tensor  # not at the top, because help texts must not import torch
+        from torch import Generator, Tensor  # not at the top, because help texts must not import torch
 
         hints = get_type_hints(function, include_extras=True)
         parameters = inspect.signature(function).parameters
         self.required = [name for name, parameter in parameters.items() if parameter.default is parameter.empty]
         self._tensor = Tensor
         self.learnable = [name for name, hint in hints.items() if hint == Temperature]
-        self.tensors = [name for name in parameters if Tensor in (hints.get(name), *get_args(hints.get(name)))]
+        kinds = {name: (hints.get(name), *get_args(hints.get(name))) for name in parameters}
+        self.tensors = [name for name, of in kinds.items() if Tensor in of or Generator in of]
         fields: dict[str, Any] = {
             name: (hints.get(name, Any), parameter.default)
             for name, parameter in parameters.items()

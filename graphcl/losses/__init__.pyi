@@ -10,6 +10,7 @@ from graphcl.losses.engine.pairs import Pairs as Pairs
 from graphcl.losses.formulas.barlow_twins import barlow_twins as barlow_twins
 from graphcl.losses.formulas.regression import byol as byol
 from graphcl.losses.formulas.regression import simsiam as simsiam
+from graphcl.losses.formulas.sigreg import sigreg as sigreg
 from graphcl.losses.formulas.vicreg import vicreg as vicreg
 from graphcl.losses.loss import Loss as Loss
 from graphcl.losses.loss import pairwise as pairwise

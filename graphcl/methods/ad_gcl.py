@@ -77,7 +77,7 @@ class ADGCL(Method):
             weight.register_hook(torch.neg)
         h, other = self.model.encode(view1), self.model.encode(view2, weight)
         z1, z2 = self.model.project(h, other)
-        contrast = self.loss(z1, z2, **weight_of(view1))
+        contrast = self.loss(z1, z2, **weight_of(view1), **self.draws(generator))
         return Outcome(contrast - self.drop_penalty * drop_ratio(view2, weight), h, z1, z2)
 
     def edge_weights(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:

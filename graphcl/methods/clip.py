@@ -91,7 +91,7 @@ class CLIP(Method):
         present, rows = (~rows.isnan()).to(rows.dtype), rows.nan_to_num()
         h = self.model.encode(view1)
         z1, z2 = self.model.projector(h), self.projector(torch.cat([rows, present], dim=1) if self.masked else rows)
-        loss = self.loss(z1, z2)
+        loss = self.loss(z1, z2, **self.draws(generator))
         if self.regression:
             errors = ((self.head(z1) - rows).square() * present).sum(dim=1) / present.sum(dim=1)
             loss = (1 - self.regression) * loss + self.regression * errors.mean()

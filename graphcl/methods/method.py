@@ -173,6 +173,11 @@ class Method(nn.Module, ABC):
         """Return the loss with fixed `settings`, so that a training step checks none."""
         return self.loss.with_settings(**settings) if isinstance(self.loss, Loss) else partial(self.loss, **settings)
 
+    def draws(self, generator: torch.Generator | None) -> dict[str, torch.Generator | None]:
+        """Return the argument `generator` of a loss that draws random numbers; {} for other losses."""
+        drawing = isinstance(self.loss, Loss) and self.loss.accepts("generator")
+        return {"generator": generator} if drawing else {}
+
     def after_step(self) -> None:
         """Update the method's state. Training calls this after each optimiser step."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
@@ -41,8 +43,8 @@ class SimSiam(Method):
         h, z1, z2 = self.model.project_views(view1, view2)
         target1, target2 = self._targets(view1, view2, z1, z2)
         there, back = self.predictor(z1), self.predictor(z2)
-        weight = weight_of(view1)
-        value = (self.loss(there, target2, **weight) + self.loss(back, target1, **weight)) / 2
+        others: dict[str, Any] = weight_of(view1) | self.draws(generator)
+        value = (self.loss(there, target2, **others) + self.loss(back, target1, **others)) / 2
         return Outcome(value, h, there, target2)
 
     def _targets(self, view1: Batch, view2: Batch, z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:

@@ -56,7 +56,7 @@ class SimGRACE(Method):
         z = self.model.projector(h)
         with torch.no_grad():
             other: Tensor = functional_call(self.model, self.perturbed(generator), (view2,))
-        return Outcome(self.loss(z, other, **weight_of(view1)), h, z, other)
+        return Outcome(self.loss(z, other, **weight_of(view1), **self.draws(generator)), h, z, other)
 
     @torch.no_grad()
     def perturbed(self, generator: torch.Generator | None = None) -> dict[str, Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -54,7 +54,7 @@ class TwoViews(Method):
         `pair_weight` of the first view, `[B]`, weights the pairs; see `ListedPairs` for both.
         """
         h, z1, z2 = self.model.project_views(view1, view2)
-        others = weight_of(view1)
+        others: dict[str, Any] = weight_of(view1) | self.draws(generator)
         if len(z2) > len(z1):  # known negatives
             z2, others["queue"] = z2[: len(z1)], z2[len(z1) :]
         if self._labels:

@@ -68,6 +68,8 @@ def arguments_of(name, arguments, tensors, given, part=slice(None)):
     tensors = {*tensors} | {"labels"} & {*losses.arguments(name).tensors}
     cut = {key: each[part] if key in ("weight", "ids", "labels") else each for key, each in given.items()}
     found = arguments | {key: cut[key] for key in tensors}
+    if "generator" in losses.arguments(name).tensors:  # with several ranks, rank 0 draws
+        found["generator"] = torch.Generator().manual_seed(0 if part == slice(None) else dist.get_rank())
     queued = (losses.arguments(name).defaults | arguments).get("negatives") == "queue"
     return {"queue": given["queue"][:0], **found} if queued else found
 
@@ -126,5 +128,5 @@ def learned_temperature():
 
 
 CHECKS = {name: partial(every_variant, name) for name in losses} | {"learned temperature": learned_temperature}
-ON_FOUR = ["triplet", "barlow_twins", "dclw", "instance_nce", "moco", "supcon", "vicreg"]
+ON_FOUR = ["triplet", "barlow_twins", "dclw", "instance_nce", "moco", "sigreg", "supcon", "vicreg"]
 """Different reductions over ranks; the other losses use these."""

@@ -14,7 +14,7 @@ from torch import nn
 from graphcl import InputError
 from graphcl.distributed import ranks
 from graphcl.distributed.batchnorm import GlobalBatchNorm, average_statistics, synchronise
-from graphcl.losses import barlow_twins, infonce, vicreg
+from graphcl.losses import barlow_twins, infonce, sigreg, vicreg
 from graphcl.losses.engine.rows import NonFiniteInputError
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-10}
@@ -72,7 +72,7 @@ def a_mistake_of_one_rank_is_refused_by_all():
     wide, bad = numbers(4, 20 + rank), numbers(4)
     if rank == 1:
         bad[2, 1] = math.nan
-    losses = [infonce, barlow_twins, vicreg, partial(infonce, engine="tiled")]
+    losses = [infonce, barlow_twins, vicreg, sigreg, partial(infonce, engine="tiled")]
     with across():
         for loss in 2 * losses:  # the first call stores the number of rows
             assert message_of(partial(loss, numbers(4 + rank), numbers(4 + rank))).startswith(expected)

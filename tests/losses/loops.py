@@ -148,9 +148,11 @@ def who(count, columns, negatives, held, symmetric):
 
 
 def needed(name, z, **arguments):
-    """Return the tensors a loss needs in addition to the views `z`: distinct labels, and an empty queue."""
+    """Return what a loss needs in addition to the views `z`: distinct labels, an empty queue, and a new generator."""
     known = losses.arguments(name)
     labels = {"labels": torch.arange(len(z))} if "labels" in known.tensors else {}
+    if "generator" in known.tensors:
+        labels["generator"] = torch.Generator().manual_seed(0)
     return labels | ({"queue": z[:0].detach()} if (known.defaults | arguments).get("negatives") == "queue" else {})
 
 

@@ -4,11 +4,13 @@ A term takes one anchor's cosines, `(positive, [negatives])`, or its rows, `(anc
 parts of a loss are computed from `frozen`, a constant copy. Limits of single losses are in `test_limits.py`.
 """
 
+import cmath
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+import torch
 from hypothesis import strategies as st
 
 from tests.losses import loops
@@ -302,6 +304,30 @@ def vicreg(z1, z2, invariance=25.0, variance=25.0, covariance=1.0, target=1.0, e
     return invariance * near + variance * (v1 + v2) + covariance * (c1 + c2)
 
 
+def sigreg(z1, z2, trade_off=0.05, num_directions=1024):
+    """Return (1 - trade_off) times the views' squared distance plus trade_off times the mean statistic.
+
+    The statistic is the full trapezoidal sum over 17 points on [-5, 5]. The directions are those of a generator of
+    seed 0, as in `loops.needed`.
+    """
+    count, width = len(z1), len(z1[0])
+    drawn = torch.randn(num_directions, width, generator=torch.Generator().manual_seed(0))
+    points = [-5 + 0.625 * k for k in range(17)]
+
+    def statistic(x):
+        heights = []
+        for t in points:
+            normal = math.exp(-t * t / 2)
+            heights.append(abs(sum(cmath.exp(1j * t * value) for value in x) / count - normal) ** 2 * normal)
+        return count * 0.625 * (math.fsum(heights) - (heights[0] + heights[-1]) / 2)
+
+    projected = [[loops.dot(loops.unit(a), row) for row in z] for a in drawn.tolist() for z in (z1, z2)]
+    centres = [[(a + b) / 2 for a, b in zip(*rows, strict=True)] for rows in zip(z1, z2, strict=True)]
+    far = [math.dist(row, centre) ** 2 for z in (z1, z2) for row, centre in zip(z, centres, strict=True)]
+    test = math.fsum(statistic(x) for x in projected) / len(projected)
+    return (1 - trade_off) * math.fsum(far) / (2 * count * width) + trade_off * test
+
+
 def temperatures(*values):
     return [{"temperature": value} for value in values]
 
@@ -377,4 +403,7 @@ TABLE = {
                      "target": st.floats(0.1, 4), "form": st.sampled_from(["paper", "released"])},
                     {"target": "(0, inf)", "epsilon": "(0, inf)"}
                     | dict.fromkeys(["invariance", "variance", "covariance"], "[0, inf)"), error=1e-9, whole=True),
+    "sigreg": Entry(sigreg, [{"num_directions": 3}, {"num_directions": 5, "trade_off": 0.7}],
+                    {"num_directions": st.integers(1, 4), "trade_off": st.floats(0, 1)}, {"trade_off": "[0, 1]"},
+                    whole=True),
 }  # fmt: skip

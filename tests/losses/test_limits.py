@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from scipy.integrate import quad
 from torch.nn.functional import normalize
 
 from graphcl.errors import InputError
@@ -25,11 +26,14 @@ from graphcl.losses import (
     mean_variance,
     reweight,
     rince,
+    sigreg,
     vicreg,
 )
+from graphcl.losses.formulas.sigreg import epps_pulley
 from graphcl.registry import losses
 from tests.losses import loops, table
 from tests.losses.loops import SWITCHES
+from tests.strategies import seeded
 
 COMMON = [{"negatives": negatives, "symmetric": symmetric} for negatives, symmetric in SWITCHES]
 ENGINES = [{"engine": "dense"}, {"engine": "tiled"}]
@@ -56,6 +60,45 @@ def test_identities(views, gradients):
         torch.testing.assert_close(*terms, rtol=1e-11, atol=1e-12)
         found = [gradients(partial(loss, **common), *views(6, 4)) for loss in (got, want)]
         np.testing.assert_allclose(*found, rtol=1e-9, atol=1e-12)
+
+
+# -- a Gaussian of the rows --------------------------------------------------------------------------------------------
+
+
+def test_the_statistic_is_the_integral():
+    """Of samples near the normal distribution, where 17 points suffice, by adaptive quadrature."""
+
+    def integrand(t, x):
+        return abs(np.exp(1j * t * x).mean() - math.exp(-t * t / 2)) ** 2 * math.exp(-t * t / 2)
+
+    for x in (torch.randn(20, generator=seeded(0)), torch.tensor([-1.5, 0.3, 2.0]), torch.zeros(4), torch.ones(2)):
+        expected = len(x) * quad(integrand, -5, 5, args=(x.double().numpy(),))[0]
+        assert epps_pulley(x.double()).item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_statistic_of_a_gaussian_and_of_a_collapse():
+    """1.06 in the mean for N(0, 1), with any number of rows; for equal rows and other variances it grows with N."""
+    root = math.sqrt(2 * math.pi)
+    for count in (3, 100):
+        normal = torch.randn(count, 20000, generator=seeded(count), dtype=torch.float64)
+        assert epps_pulley(normal).mean().item() == pytest.approx(root * (1 - 3**-0.5), abs=0.03)
+        zero = count * (root * (1 + 3**-0.5) - 2 * math.sqrt(math.pi))
+        assert epps_pulley(0 * normal[:, 0]).item() == pytest.approx(zero, rel=1e-4)
+    for other in (0 * normal, normal[:1].expand(100, -1), 3 * normal, 0.2 * normal, normal + 2):
+        assert epps_pulley(other).mean() > 20
+
+
+def test_sigreg_has_exact_derivatives_and_needs_isotropy(views):
+    """A direction in which all rows are equal scores high: rows of lower rank are not enough."""
+    loss = partial(sigreg, num_directions=3)
+    leaves = [z.requires_grad_() for z in views(4, 2)]
+    for check in (torch.autograd.gradcheck, torch.autograd.gradgradcheck):
+        assert check(lambda *given: loss(*given, generator=seeded(0)), leaves)
+    full = torch.randn(500, 8, generator=seeded(0))
+    flat = full * (torch.arange(8) < 4)
+    assert sigreg(flat, flat, generator=seeded(1)) > 5 * sigreg(full, full, generator=seeded(1))
+    apart = sigreg(full, full + 1, trade_off=0.0)
+    assert apart.item() == pytest.approx(0.25, rel=1e-4)  # each view is 1/2 off their mean, in each column
 
 
 # -- weights -----------------------------------------------------------------------------------------------------------

@@ -218,6 +218,17 @@ def test_training_is_the_documented_step(name):
     assert [record.loss for record in history] == pytest.approx(means, rel=1e-6)
 
 
+@pytest.mark.parametrize("name", ["ad_gcl", "bgrl", "byol", "clip", "grace", "simgrace", "simsiam", "two_views"])
+def test_a_loss_that_draws_uses_the_given_generator(name):
+    """Equal draws give equal losses, others another loss; the global generator stays as it is."""
+    method = build(name, Loss("sigreg", num_directions=2)).eval()
+    views, before = views_of(method, list(range(8)), 0), torch.get_rng_state()
+    draws = [seeded(0), seeded(0), seeded(1)]
+    found = [method(*views, ids=torch.arange(8), generator=each).loss for each in draws]
+    assert found[0] == found[1] != found[2]
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 @each_name
 def test_training_from_a_checkpoint_is_identical_and_a_copy_independent(name):
     """Load the states of method and optimiser from a file into objects made with another seed."""

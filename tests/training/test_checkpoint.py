@@ -59,6 +59,7 @@ VARIANTS = {
     "schedule": {"optimizer": "sgd", "schedule": "cosine", "warmup": 0.2, "patience": 2, "epochs": 3},
     "pairs": {"positives": "group", "method": "memory_bank", "batch_size": 4},
     "temperature": {"loss": {"name": "adnce", "temperature": "learn"}, "diagnostics": True},
+    "sigreg": {"loss": {"name": "sigreg", "num_directions": 16}, "micro_batch": 4},
     "skip": {"non_finite": "skip", "clip_norm": 0.5},
     **{name: {"method": spec(name, len(DATA)), "loss": "adnce"} for name in OF_GRAPHS},
 }

@@ -79,7 +79,7 @@ class GRACE(Method):
         rows = torch.randperm(n, generator=generator, device=h.device)[own] if count * ranks.size() < n else own
         h, other = h[rows], other[rows]
         z1, z2 = self.model.project(h, other)
-        return Outcome(self.loss(z1, z2), h, z1, z2)
+        return Outcome(self.loss(z1, z2, **self.draws(generator)), h, z1, z2)
 
 
 @methods.register("dgi", rows="nodes", views="identity", loss="jsd", usual=f"{_USUAL} projector=none")
