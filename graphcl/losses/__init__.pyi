@@ -105,6 +105,11 @@ class _Rince:
     @staticmethod
     def terms(pairs: Pairs, *, temperature: float = 0.2, q: float = 0.5, lam: float = 0.01) -> Tensor: ...
 
+class _Siglip:
+    def __call__(self, z1: Tensor, z2: Tensor, *, temperature: float = 0.1, bias: float = -10.0, negatives: Literal['cross', 'all', 'queue'] = 'cross', symmetric: bool = True, queue: Tensor | None = None, ids: Tensor | None = None, queue_ids: Tensor | None = None, engine: Literal['auto', 'dense', 'tiled'] = 'auto', weight: Tensor | None = None, reduction: Literal['mean', 'none'] = 'mean') -> Tensor: ...
+    @staticmethod
+    def terms(pairs: Pairs, *, temperature: float = 0.1, bias: float = -10.0) -> Tensor: ...
+
 class _Supcon:
     def __call__(self, z1: Tensor, z2: Tensor, *, labels: Tensor | None = None, temperature: float = 0.2, engine: Literal['auto', 'dense', 'tiled'] = 'auto', weight: Tensor | None = None, reduction: Literal['mean', 'none'] = 'mean') -> Tensor: ...
     @staticmethod
@@ -138,6 +143,7 @@ n_pair: _NPair
 nt_xent: _NtXent
 reweight: _Reweight
 rince: _Rince
+siglip: _Siglip
 supcon: _Supcon
 triplet: _Triplet
 tuplet: _Tuplet

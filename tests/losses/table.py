@@ -227,6 +227,12 @@ def jsd(anchor, positive, negatives):
     return loops.softplus(-loops.dot(anchor, positive)) + math.fsum(pushed) / len(pushed)
 
 
+def siglip(positive, negatives, temperature=0.1, bias=-10.0):
+    """Return the sum of -log sigmoid(y (c / temperature + bias)) over an anchor's pairs, y = 1 or -1."""
+    labelled = [(1, positive), *((-1, c) for c in negatives)]
+    return math.fsum(loops.softplus(-y * (c / temperature + bias)) for y, c in labelled)
+
+
 # -- memory bank, labels, no negatives ---------------------------------------------------------------------------------
 
 
@@ -389,6 +395,8 @@ TABLE = {
                     {"num_negatives": st.one_of(st.none(), st.integers(1, 5)), "symmetric": st.booleans()},
                     similarity="dot", whole=True, error=1e-10),
     "jsd": Entry(of_rows(jsd), similarity="dot"),
+    "siglip": Entry(of_cosines(siglip), [{}, {"temperature": 0.3, "bias": -1.5}, {"temperature": 1.0, "bias": 2.0}],
+                    {"bias": st.floats(-15, 5)}, {"bias": "(-inf, inf)"}),
     "instance_nce": Entry(instance_nce, [{}, {"temperature": 0.4, "proximal": 0.6}, {"log_z": 1.5, "temperature": 0.2}],
                           {"log_z": st.one_of(st.none(), st.floats(-5, 5)), "proximal": st.floats(0, 3)},
                           {"proximal": "[0, inf)"}),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.integrate import quad
-from torch.nn.functional import normalize
+from torch.nn.functional import binary_cross_entropy_with_logits, normalize
 
 from graphcl.errors import InputError
 from graphcl.losses import (
@@ -26,6 +26,7 @@ from graphcl.losses import (
     mean_variance,
     reweight,
     rince,
+    siglip,
     sigreg,
     vicreg,
 )
@@ -60,6 +61,21 @@ def test_identities(views, gradients):
         torch.testing.assert_close(*terms, rtol=1e-11, atol=1e-12)
         found = [gradients(partial(loss, **common), *views(6, 4)) for loss in (got, want)]
         np.testing.assert_allclose(*found, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(("symmetric", "engine"), [*product((True, False), ("dense", "tiled"))])
+def test_siglip_is_the_cross_entropy_of_all_pairs(views, gradients, symmetric, engine):
+    """N times its mean over the matrix of logits t c + b, whose diagonal has the label 1, in either direction."""
+
+    def matrix(z1, z2):
+        logits = 5 * normalize(z1) @ normalize(z2).T - 3
+        return len(z1) * binary_cross_entropy_with_logits(logits, torch.eye(len(z1)).to(logits))
+
+    def loss(z1, z2):
+        return siglip(z1, z2, temperature=0.2, bias=-3.0, symmetric=symmetric, engine=engine)
+
+    assert loss(*views(6, 4)).item() == pytest.approx(matrix(*views(6, 4)).item(), rel=1e-12)
+    np.testing.assert_allclose(*(gradients(each, *views(6, 4)) for each in (loss, matrix)), rtol=1e-9, atol=1e-12)
 
 
 # -- a Gaussian of the rows --------------------------------------------------------------------------------------------
@@ -223,6 +239,7 @@ LOST = [
     ("supcon", {"labels": torch.arange(8), "temperature": 0.03}, CONFIDENT, 1e-5),
     *[("contrastive", {"normalize": unit}, close_negative(distance), 1e-6 + 1e-7 / distance * unit)
       for distance in (1e-2, 1e-4) for unit in (False, True)],
+    ("siglip", {"temperature": 0.02}, CONFIDENT, 1e-5),
     ("mean_variance", {"temperature": 0.002}, noise(2, 2, 4), 1e-6),
     ("dclw", {"temperature": 0.01, "sigma": 0.005}, noise(2, 6, 4), 1e-4),
 ]  # fmt: skip
