@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,7 @@ import numpy as np
 
 from graphcl.arguments import named_arguments
 from graphcl.datasets.dataset import GraphDataset
-from graphcl.errors import InputError, one_line, reason
+from graphcl.errors import InputError, one_line
 from graphcl.evaluate import FoldScores, metric_name
 from graphcl.evaluate.folds import is_constant, worker_count
 from graphcl.evaluate.graphs import knn, logreg, ogb, svm
@@ -100,10 +99,9 @@ def predictions(
     place, folder = pick_device(device), Path(run).expanduser()
     result = _result(folder)
     name = _evaluator(folder, list(result.get("scores") or {}), eval)
-    with _damaged(folder):
-        per_seed = [rows.get("trained") or rows["untrained"] for rows in result["scores"][name]["per_seed"]]
-        scores = {score["seed"]: FoldScores.of(score) for score in per_seed}
-        seed = next(iter(scores)) if seed is None else seed
+    per_seed = [rows.get("trained") or rows["untrained"] for rows in result["scores"][name]["per_seed"]]
+    scores = {score["seed"]: FoldScores.of(score) for score in per_seed}
+    seed = next(iter(scores)) if seed is None else seed
     if seed not in scores:
         raise InputError(f"{folder} holds no seed {seed!r}; it holds {', '.join(map(str, scores))}.")
     score = scores[seed]
@@ -121,21 +119,19 @@ def predictions(
         raise InputError(f"{folder} holds {form} rows, for which no head is fitted; use graphcl embed.")
     if name != "finetune" and ("part" if score.metric != "accuracy" else "classes") not in arrays:
         raise InputError(f"{file} was written by an earlier version, without parts and classes; run it again.")
-    with _damaged(folder):
-        if name == "finetune":
-            heads, how = _output_layer(arrays, score)
-        else:
-            scale = bool((result["config"].get("evaluation") or {}).get("scale"))
-            heads, how = _fitted(name, arrays, score, scale)
-        names = arrays["classes"] if len(arrays.get("classes", ())) else None
-        targets = arrays["tasks"].tolist() if "tasks" in arrays else result["config"].get("target") or []
-        tasks = task_names(len(heads), targets if len(targets) == len(heads) else ())
+    if name == "finetune":
+        heads, how = _output_layer(arrays, score)
+    else:
+        scale = bool((result["config"].get("evaluation") or {}).get("scale"))
+        heads, how = _fitted(name, arrays, score, scale)
+    names = arrays["classes"] if len(arrays.get("classes", ())) else None
+    targets = arrays["tasks"].tolist() if "tasks" in arrays else result["config"].get("target") or []
+    tasks = task_names(len(heads), targets if len(targets) == len(heads) else ())
     dataset = load_for(description, source, **settings)
     embedded, _ = embed(model_of(encoder.to(place), projector="none"), make_loader(dataset, 1024, device=place))
     h, columns = embedded.double().numpy(), {"id": dataset.ids}
-    with _damaged(folder):
-        for task, head in zip(tasks, heads, strict=True):
-            columns = with_target(columns, task, head.outputs(h), head.classes, names, head.certain)
+    for task, head in zip(tasks, heads, strict=True):
+        columns = with_target(columns, task, head.outputs(h), head.classes, names, head.certain)
     metric = metric_name(score.metric)
     quality = f"test {metric} of this head: {score.mean:.2f}"
     if score.folds > 1:
@@ -145,26 +141,13 @@ def predictions(
     return Predictions(columns, dataset, f"{listed} by {how}; {quality}")
 
 
-@contextmanager
-def _damaged(folder: Path) -> Iterator[None]:
-    """Turn any exception about the content of the files of a run into an InputError."""
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError(f"{folder} is damaged, its files do not fit together: {reason(error)}.") from None
-
-
 def _result(folder: Path) -> Mapping[str, Any]:
     """Return the content of `result.json`; raise InputError if there is none with scores."""
     if not (file := folder / "result.json").is_file():
         unfinished = (folder / "config.yaml").is_file()
         what = "has no finished seed" if unfinished else "is not the folder of a run or a transfer"
         raise InputError(f"{str(folder)!r} {what}; pass one with a result.json, such as runs/MUTAG-infonce-1.")
-    result = read_json(file)
-    if not isinstance(result, dict) or not isinstance(result.get("config"), dict):
-        raise InputError(f"{file} is damaged: it has no settings.")
+    result: Mapping[str, Any] = read_json(file)
     return result
 
 
@@ -187,8 +170,6 @@ def _fitted(name: str, arrays: Mapping[str, np.ndarray], score: FoldScores, scal
     chosen = most_chosen(score.chosen)
     rows = np.arange(len(h)) if on_folds else np.flatnonzero(arrays["part"] == 0)
     y = arrays["y"].astype(np.float64).reshape(len(h), -1)[rows]
-    if not np.isfinite(h).all() or np.isinf(y).any():
-        raise ValueError("`h` or `y` is not finite")
     heads = [fit_head(name, h[rows], column, chosen, score.metric, score.seed, scale) for column in y.T]
     fitted_on = f"all {len(rows)} labelled graphs" if on_folds else f"the {len(rows)} training graphs of the split"
     return heads, f"{name} (chosen: {chosen:g}), fitted on {fitted_on}"
@@ -200,8 +181,6 @@ def _output_layer(arrays: Mapping[str, np.ndarray], score: FoldScores) -> tuple[
 
     place = arrays["seeds"].tolist().index(score.seed)
     weight, bias = (arrays[key][place].astype(np.float64) for key in ("weight", "bias"))
-    if not (np.isfinite(weight).all() and np.isfinite(bias).all()) or bias.shape != weight.shape[:1]:
-        raise ValueError("`weight` and `bias` are not finite, or do not fit")
     numbers, one_of = score.metric in NUMBERS, score.metric == "acc"
 
     def outputs(task: int, h: np.ndarray) -> np.ndarray:

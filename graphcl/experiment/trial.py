@@ -20,9 +20,8 @@ from graphcl.distributed.batchnorm import synchronise
 from graphcl.distributed.launch import Ranks
 from graphcl.distributed.ranks import across
 from graphcl.errors import InputError, warn
-from graphcl.experiment.copies import RowBatches, sampled
 from graphcl.experiment.output import Output, SeedResult
-from graphcl.experiment.scoring import RowScores
+from graphcl.experiment.scoring import RowBatches, RowScores, sampled
 from graphcl.graphs.columns import read_vectors, warn_of_scales
 from graphcl.loaders.loader import make_loader
 from graphcl.loaders.order import WHOLE

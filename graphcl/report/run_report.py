@@ -22,7 +22,6 @@ from graphcl.config.recipes import read_yaml
 from graphcl.errors import InputError, reason
 from graphcl.evaluate import holm, paired_gain, paired_test, summarise
 from graphcl.evaluate.needs import is_by_copies
-from graphcl.evaluate.pca import plot_indices, principal_plane
 from graphcl.evaluate.scores import NUMBERS
 from graphcl.references.rows import is_trained, row_labels
 from graphcl.registry import encoders, evaluators, methods
@@ -328,10 +327,10 @@ def _maps(run: Run) -> Section:
     if "h" not in run.embeddings or not run.embeddings["h"].size or run.embeddings["h"].ndim < 3:
         return None
     h, y = run.embeddings["h"], run.embeddings.get("y")
-    graphs = plot_indices(h.shape[1])
+    graphs = figures.plot_indices(h.shape[1])
     planes = {when: (arrays["map"], arrays["shares"]) for when, arrays in run.snapshots.items() if "map" in arrays}
     if not planes:  # with `--report false` there is no report.npz, so map the first seed's embeddings
-        planes["after"] = principal_plane(h[0][graphs])
+        planes["after"] = figures.principal_plane(h[0][graphs])
     legend, numbers = [], None
     if y is not None and y.ndim == 1 and y.dtype.kind in "iu":  # classes, not a benchmark's targets
         classes, counts = np.unique(y, return_counts=True)

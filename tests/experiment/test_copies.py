@@ -9,8 +9,8 @@ from torch_geometric.data import InMemoryDataset
 
 from graphcl import InputError, load_dataset, make_config, run
 from graphcl.evaluate import instance
-from graphcl.experiment import copies as copies_module
-from graphcl.experiment.copies import RowBatches, copied_graphs, copying, sampled
+from graphcl.experiment import scoring
+from graphcl.experiment.scoring import RowBatches, copied_graphs, copying, sampled
 from graphcl.loaders.loader import make_loader
 from graphcl.models.saved import load_encoder
 from graphcl.tasks import pairs
@@ -56,7 +56,7 @@ def test_training_used_no_augmentation_that_draws_copies():
 
 def test_all_rows_see_the_same_copies(monkeypatch):
     data = load_dataset(small_graphs())
-    monkeypatch.setattr(copies_module, "COPIES", 14)
+    monkeypatch.setattr(scoring, "COPIES", 14)
     _, queries = copied_graphs(make_task(config(), data), 0)
     assert len(queries.unique()) == 7
     whole = loader(config(), data)

@@ -17,13 +17,13 @@ from graphcl.datasets.invalid import write_invalid
 from graphcl.distributed.launch import Ranks
 from graphcl.errors import InputError, Stopped
 from graphcl.evaluate.needs import is_by_copies, takes, usual
-from graphcl.experiment.copies import describe_copies, sampled
 from graphcl.experiment.fingerprint import data_fingerprint
 from graphcl.experiment.output import Clock, Output, Scores, SeedResult
 from graphcl.experiment.record.progress import Tracker, TrainingBar, fold_bar, tracking
 from graphcl.experiment.record.run_folder import RunFolder
 from graphcl.experiment.record.seed_files import write_predictions
 from graphcl.experiment.record.snapshot import report_arrays
+from graphcl.experiment.scoring import describe_copies, sampled
 from graphcl.experiment.trial import Trial
 from graphcl.losses import Loss
 from graphcl.models.saved import read_saved

@@ -12,13 +12,13 @@ from torch import Tensor
 from torch_geometric.data import Batch
 
 from graphcl.augment import Augmentation, two_views
-from graphcl.evaluate.pca import plot_indices, principal_plane
 from graphcl.experiment.trial import Trial
 from graphcl.graphs.batching import members_of
 from graphcl.loaders.loader import make_loader
 from graphcl.losses.engine.pairs import off_diagonal
 from graphcl.losses.engine.rows import normalize
 from graphcl.methods import Method
+from graphcl.report.figures import plot_indices, principal_plane
 from graphcl.report.summary import EDGES
 from graphcl.training.epoch import graph_ids
 

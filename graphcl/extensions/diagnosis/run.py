@@ -20,9 +20,8 @@ from graphcl.datasets.dataset import GraphDataset
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores, Kernel
 from graphcl.evaluate.needs import takes
-from graphcl.experiment.copies import RowBatches
 from graphcl.experiment.runtime import setup_runtime
-from graphcl.experiment.scoring import score
+from graphcl.experiment.scoring import RowBatches, score
 from graphcl.experiment.trial import Trial, trained_by
 from graphcl.extensions.diagnosis.answers import AS_IS, NONE, Answers, Scored, Seeds, answer, reads_attribute
 from graphcl.extensions.diagnosis.controls import CONTROLS, controlled

@@ -8,9 +8,9 @@ import torch
 
 from graphcl import Identity, ResidentLoader, load_dataset
 from graphcl.config import make_config
-from graphcl.evaluate.pca import plot_indices, principal_plane
 from graphcl.experiment.record.snapshot import EDGES, report_arrays, snapshot
 from graphcl.experiment.trial import Trial
+from graphcl.report.figures import plot_indices, principal_plane
 from graphcl.tasks.task import make_task
 from tests.conftest import small_graphs
 from tests.methods.small import OF_GRAPHS, seeded, spec
