@@ -78,6 +78,7 @@ class Study:
         parser.add_argument("--seeds", type=int, default=seeds)
         parser.add_argument("--epochs", type=int, default=20, help="for sweeps without recipes, which give their own")
         parser.add_argument("--sets", nargs="+", help="only these data sets")
+        parser.add_argument("--recipes", nargs="+", help="only these recipes, of a study that compares recipes")
         self.name, self.given = name, parser.parse_args()
 
     def sets(self, *names: str) -> list[str]:
