@@ -262,15 +262,13 @@ def bootstrap_means(values: np.ndarray, unit: np.ndarray, draws: int, seed: int 
     return np.concatenate(means)
 
 
-def interval_words(units: float | None) -> tuple[str, str]:
-    """Return what an interval is over, and a note if the units are few; None: of an earlier version, over queries.
+def interval_words(units: float) -> tuple[str, str]:
+    """Return what an interval is over, and a note if the units are few.
 
     Example:
         >>> interval_words(12)
         ('12 groups', ' (too narrow, as of fewer than 30)')
     """
-    if units is None:
-        return "queries", ""
     return f"{units:.0f} groups", f" (too narrow, as of fewer than {FEW_UNITS})" * (units < FEW_UNITS)
 
 

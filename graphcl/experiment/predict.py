@@ -112,13 +112,11 @@ def predictions(
         raise InputError(f"{folder} holds an encoder of {rows}, and predictions are for whole graphs.")
     file = folder / (OUTPUTS if name == "finetune" else EMBEDDINGS)
     if not file.exists():
-        raise InputError(f"{folder} has no {file.name}, so it is incomplete or of an earlier version; run it again.")
+        raise InputError(f"{folder} has no {file.name}, so it is incomplete; run it again.")
     arrays = read_arrays(file)
     form = encoders.fact(description.encoder.name, "form")
     if form != "dense":
         raise InputError(f"{folder} holds {form} rows, for which no head is fitted; use graphcl embed.")
-    if name != "finetune" and ("part" if score.metric != "accuracy" else "classes") not in arrays:
-        raise InputError(f"{file} was written by an earlier version, without parts and classes; run it again.")
     if name == "finetune":
         heads, how = _output_layer(arrays, score)
     else:

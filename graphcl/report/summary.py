@@ -132,11 +132,12 @@ def table_lines(result: Mapping[str, Any], labels: Mapping[str, str] | None = No
             label = f"{name}, gain over {table.labels[row]}"
             lines.append(f"{label:40}{gain.mean:+12.2f}{_spread(gain.std_seeds):>10}")
         means = table.figures("trained")
-        low, high, units = (means.pop(f"mrr_{key}", None) for key in ("low", "high", "units"))
+        interval = [means.pop(f"mrr_{key}") for key in ("low", "high", "units") if f"mrr_{key}" in means]
         lines += [f"{f'{name}, trained, {key}':40}{mean:12.2f}" for key, mean in [*means.items()][:_FIGURES]]
         if len(means) > _FIGURES:
             lines.append(f"{name}: {len(means) - _FIGURES} more figures are in result.json")
-        if low is not None:
+        if interval:
+            low, high, units = interval
             over, note = interval_words(units)
             lines.append(f"{f'{name}, trained, 95 % over {over}':40}{low:12.2f} to {high:.2f}{note}")
     return lines
@@ -155,7 +156,7 @@ def card(result: Mapping[str, Any], graphs: str, encoder: str) -> str:
     config, tables = result["config"], []
     for table in score_tables(result):
         searched = [figures for figures in map(table.figures, table.rows) if "mrr_low" in figures]
-        tables.append((table, "".join(interval_words(searched[0].get("mrr_units"))) if searched else ""))
+        tables.append((table, "".join(interval_words(searched[0]["mrr_units"])) if searched else ""))
     positives = {"views": "two augmented views of each graph", "group": "two graphs of a group"}
     loss = [f"{key} {value}" for key, value in config["loss"].items() if key != "name" and value is not None]
     text = render(

@@ -54,7 +54,7 @@ class Groups(Task):
                 f"`positives` group needs graphs with a `group`, which {self.dataset.name} lacks; set it in each "
                 "graph, or name a column of a table by --group."
             )
-        self.sampler(self.config.batch_size, torch.Generator(), (0, ranks))
+        super().check_batches(ranks)
 
     def _sampler(self, size: int, generator: torch.Generator, shard: Shard) -> EpochBatches:
         groups, config = self.dataset.groups, self.config
@@ -102,10 +102,6 @@ class Pairs(Task):
         if rows is None:
             return None
         return rows[rows >= n] - n if self.targets is not None else rows[rows < n]
-
-    def check_batches(self, ranks: int) -> None:
-        """Raise InputError if there are no batches for so many ranks."""
-        self.sampler(self.config.batch_size, torch.Generator(), (0, ranks))
 
     def check_method(self, method: Method) -> None:
         """Raise InputError if the method does not use the weights or the negatives of the pairs."""
@@ -183,7 +179,7 @@ class Pairs(Task):
         """
         order = torch.Generator().manual_seed(CALIBRATION_SEED + seed)
         targets = partial(self._equal_batches, self.targets or self.dataset, self.training_targets, order=order)
-        queries = self._calibration_batches(model, order, like)
+        queries = self._equal_batches(self.dataset, self.training_graphs, model, order, like)
         if _two(model):
             calibrated = cast(TwoTowers, calibrate(model, queries))
             calibrated.target = calibrate(model.role("target"), targets(model=model))

@@ -25,7 +25,7 @@ from graphcl.errors import InputError
 from graphcl.evaluate.needs import is_by_copies, need_of, usual
 from graphcl.graphs.columns import Scale
 from graphcl.loaders.loader import make_loader
-from graphcl.loaders.order import WHOLE, EpochBatches, Shard, check_shard
+from graphcl.loaders.order import WHOLE, EpochBatches, Shard
 from graphcl.methods import Method
 from graphcl.models.batchnorm import calibrate
 from graphcl.models.contrastive import ContrastiveModel, model_of
@@ -165,8 +165,7 @@ class Task:
 
     def check_batches(self, ranks: int) -> None:
         """Raise InputError if there are no training batches for so many ranks."""
-        _ = self.training_rows  # raises if the groups cannot be split
-        check_shard((0, ranks), self.config.batch_size, len(self.dataset))
+        self.sampler(self.config.batch_size, torch.Generator(), (0, ranks))
 
     def check_method(self, method: Method) -> None:
         """Raise InputError if the method does not use what the pairs of the task hold."""
@@ -287,10 +286,7 @@ class Task:
         The batches are shuffled. A loader `like` of the data set shares its tensors, see `make_loader`.
         """
         order = torch.Generator().manual_seed(CALIBRATION_SEED + seed)
-        return calibrate(model, self._calibration_batches(model, order, like))
-
-    def _calibration_batches(self, model: ContrastiveModel, order: torch.Generator, like: object) -> Iterable[Batch]:
-        return self._equal_batches(self.dataset, self.training_graphs, model, order, like)
+        return calibrate(model, self._equal_batches(self.dataset, self.training_graphs, model, order, like))
 
     def _equal_batches(
         self,
