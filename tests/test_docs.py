@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import itertools
 import os
 import re
 import runpy
@@ -16,6 +17,7 @@ import graphcl
 from graphcl import augment, datasets, evaluate, losses, methods, registry
 from graphcl.commands import command, summaries, sweep
 from graphcl.commands.run import COMMAND as RUN
+from graphcl.config.recipes import shipped_configs, shipped_sweeps
 from graphcl.errors import InputError
 from graphcl.sweep.folder import write_spec
 from graphcl.sweep.plan import extended
@@ -233,3 +235,24 @@ def test_the_tables_name_only_what_exists():
         table = "\n".join(line.split(" | ")[0] for line in page.split("\n") if line.startswith("| `"))
         assert table.count("\n") > 5
         assert set(re.findall(r"`(\w+)`", table)) <= set(getattr(registry, kind))
+
+
+def test_the_map_of_the_founding_papers_is_whole(parse):
+    """No loss, method, recipe, sweep or augmentation can vanish from the package, or miss a row, unseen."""
+    page = (ROOT / "docs" / "studies" / "founding.md").read_text()
+    rows = re.search(r"<!-- map -->\n(.*?)<!-- end -->", page, re.S)[1]
+    found = [shlex.split(text) for text in re.findall(r"`((?:graphcl|python) [^`]+)`", rows)]
+    assert len(found) > 40
+    for words in found:
+        parse(words)
+    runs = [words for words in found if words[:2] == ["graphcl", "run"]]
+    configs = [
+        RUN.parse(words[2:]) for words in runs if "--loss" in words or "--config" in words or "--method" in words
+    ]
+    without_row = {kind: set(getattr(registry, kind)) for kind in ("losses", "methods")}
+    for config in configs:
+        without_row["losses"].discard(config.loss["name"])
+        without_row["methods"].discard(config.method["name"])
+    assert without_row == {"losses": {"simsiam"}, "methods": set()}  # that of the method
+    for option, names in (("--config", shipped_configs()), ("sweep", shipped_sweeps())):
+        assert {word for words in found for last, word in itertools.pairwise(words) if last == option} >= {*names}

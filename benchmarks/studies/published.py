@@ -1,7 +1,7 @@
 """Measure the published rows and our recipe on ten sets: python benchmarks/studies/published.py --mirror ../shared/tu
 
 Runs a sweep (finished cells are kept), puts its fold scores into benchmarks/results/accuracy, and writes the tables of
-docs/results.md, docs/studies/published.md and README.md from that folder. `--finished` measures nothing. The kernels
+docs/results.md, docs/studies/founding.md and README.md from that folder. `--finished` measures nothing. The kernels
 are put there by `wl.py`.
 """
 
@@ -123,7 +123,7 @@ def tables(kept: Kept) -> dict[Path, dict[str, str]]:
             "best": gain_table(kept, SETS, "best"),
             "untrained": gain_table(kept, SETS, "untrained"),
         },
-        DOCS / "published.md": {"others": other_table(kept, SETS)},
+        DOCS / "founding.md": {"others": other_table(kept, SETS)},
         DOCS.parents[1] / "README.md": {"results": accuracy_table(kept, SHORT)},
     }
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from graphcl.config.recipes import read_yaml, shipped_sweeps
 from graphcl.errors import InputError
 from graphcl.report.style import COLOURS as COLOURS  # for the studies
 from graphcl.report.style import panels, style, to_svg
@@ -90,14 +91,22 @@ class Study:
         return list(range(min(self.given.seeds, most or num_seeds(dataset))))
 
     def run(self, part: str, axes: dict, **settings) -> Cells:
-        """Run what is missing of a sweep and return its cells."""
+        """Run what is missing of a sweep of the study and return its cells."""
+        if "recipe" not in axes:  # a recipe gives its own number of epochs
+            settings = {"epochs": self.given.epochs, **settings}
+        return self._run(self.given.out / f"{self.name}-{part}", {"axes": axes, "settings": settings})
+
+    def shipped(self, name: str, **settings) -> Cells:
+        """Run what is missing of the shipped sweep `name`, with other settings if given, and return its cells."""
+        spec = read_yaml(shipped_sweeps()[name])
+        settings = {**spec["settings"], "seeds": list(range(self.given.seeds)), **settings}
+        return self._run(self.given.out / name, {**spec, "settings": settings})
+
+    def _run(self, folder: Path, spec: dict) -> Cells:
         given = self.given
         common = {"seeds": list(range(given.seeds)), "data_root": given.data_root, "mirror": given.mirror}
-        if "recipe" not in axes:  # a recipe gives its own number of epochs
-            common["epochs"] = given.epochs
-        spec = {"axes": axes, "settings": {**common, **settings}}
+        spec = {**spec, "settings": {**common, **spec["settings"]}}
         try:
-            folder = given.out / f"{self.name}-{part}"
             plan = extended(folder, spec, whole=True)
             if given.finished:
                 return Cells(plan, read_records(folder, plan))
