@@ -73,7 +73,7 @@ def data_for(name: str, batch: int, quick: bool = False) -> Any:
 
 def count() -> None:
     """Write what a step of each recipe does on the fake device, which must be in place before torch is imported."""
-    from graphcl.losses.engine import tiled
+    from graphcl.losses import tiled
     from tests.device.fake import LOG
 
     def as_kernels(function: Any) -> Any:

@@ -39,9 +39,8 @@ from graphcl.evaluate.folds import make_folds
 from graphcl.graphs.batching import Layout
 from graphcl.graphs.segment import nonzero, pick, random_subset, ratio_count, to_device
 from graphcl.losses import Pairs, pairwise
-from graphcl.losses.engine.exponent import Exponent, gaussian, linear
-from graphcl.losses.engine.pairs import Row
 from graphcl.losses.loss import softplus
+from graphcl.losses.pairs import Exponent, Row, gaussian, linear
 from graphcl.methods import Method, Outcome
 from graphcl.methods.method import (
     ema_update,

@@ -12,7 +12,7 @@ from torch.nn.functional import softplus
 
 from graphcl.arguments import Fraction
 from graphcl.errors import InputError
-from graphcl.losses.engine.rows import normalize
+from graphcl.losses.rows import normalize
 from graphcl.methods import Method, Outcome
 from graphcl.registry import methods
 

@@ -8,8 +8,8 @@ import importlib
 import pkgutil
 
 from graphcl.losses import formulas
-from graphcl.losses.engine.compare import compare, explicit
 from graphcl.losses.loss import Loss, Pairs, pairwise
+from graphcl.losses.rows import compare, explicit
 from graphcl.registry import losses as _registry
 
 for _file in pkgutil.iter_modules(formulas.__path__, f"{formulas.__name__}."):

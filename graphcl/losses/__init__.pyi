@@ -4,9 +4,6 @@ from typing import Literal
 
 from torch import Tensor
 
-from graphcl.losses.engine.compare import compare as compare
-from graphcl.losses.engine.compare import explicit as explicit
-from graphcl.losses.engine.pairs import Pairs as Pairs
 from graphcl.losses.formulas.barlow_twins import barlow_twins as barlow_twins
 from graphcl.losses.formulas.regression import byol as byol
 from graphcl.losses.formulas.regression import simsiam as simsiam
@@ -14,6 +11,9 @@ from graphcl.losses.formulas.sigreg import sigreg as sigreg
 from graphcl.losses.formulas.vicreg import vicreg as vicreg
 from graphcl.losses.loss import Loss as Loss
 from graphcl.losses.loss import pairwise as pairwise
+from graphcl.losses.pairs import Pairs as Pairs
+from graphcl.losses.rows import compare as compare
+from graphcl.losses.rows import explicit as explicit
 
 class _Adnce:
     def __call__(self, z1: Tensor, z2: Tensor, *, temperature: float = 0.2, mu: float = 0.7, sigma: float = 1.0, detach_weight: bool = True, positive_in_denominator: bool = False, negative_reduction: Literal['sum', 'mean'] = 'sum', negatives: Literal['cross', 'all', 'queue'] = 'cross', symmetric: bool = True, queue: Tensor | None = None, ids: Tensor | None = None, queue_ids: Tensor | None = None, engine: Literal['auto', 'dense', 'tiled'] = 'auto', weight: Tensor | None = None, reduction: Literal['mean', 'none'] = 'mean') -> Tensor: ...

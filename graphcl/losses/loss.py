@@ -15,7 +15,7 @@ import inspect
 import math
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 import torch
 from torch import Tensor, nn
@@ -24,10 +24,8 @@ from torch.nn import functional
 from graphcl.arguments import LEARN, LEAST_LEARNED, checked, named_arguments, nearest
 from graphcl.distributed import ranks
 from graphcl.errors import InputError
-from graphcl.losses.engine.compare import compare
-from graphcl.losses.engine.exponent import Exponent, gaussian, linear
-from graphcl.losses.engine.pairs import Pairs, Row, Similarity
-from graphcl.losses.engine.rows import check_weight
+from graphcl.losses.pairs import Exponent, Pairs, Row, Similarity, gaussian, linear
+from graphcl.losses.rows import check_weight, compare
 from graphcl.registry import losses
 
 __all__ = ["Exponent", "Loss", "Pairs", "Row", "gaussian", "linear", "pairwise", "softplus"]
@@ -70,16 +68,6 @@ def reduce(terms: Tensor, weight: Tensor | None = None, reduction: Reduction = "
 # -- the decorator -----------------------------------------------------------------------------------------------------
 
 
-class PairwiseLoss(Protocol):
-    """A registered pairwise loss: a function of two views, with its formula as attributes."""
-
-    terms: Callable[..., Tensor]  # the formula, with checked arguments
-    formula: Callable[..., Tensor]
-
-    def __call__(self, z1: Tensor, z2: Tensor, **arguments: Any) -> Tensor:
-        """Return the loss of the projections `z1` and `z2` of two views, `[N, D]` each."""
-
-
 _TEMPERATURE = 'divisor of the cosines, >= 1e-6 (tau); "learn" makes it a parameter of the module `Loss`.'
 _Parameters = dict[str, tuple[inspect.Parameter, str]]
 """Parameters of a function by name, with evaluated annotations and documentation."""
@@ -111,11 +99,12 @@ def pairwise(
     fixed: dict[str, Any] | None = None,
     method: str = "two_views",
     **defaults: Any,
-) -> Callable[[Callable[..., Tensor]], PairwiseLoss]:
+) -> Callable[[Callable[..., Tensor]], Any]:
     """Return a decorator that registers `formula(pairs, *, ...) -> [A]` as the loss `name(z1, z2, *, ...)`.
 
     The loss takes the arguments of the formula and the shared arguments: those of `graphcl.losses.compare`, `weight`
-    and `reduction`. The attribute `terms` of the loss is the formula, for pairs chosen by the caller.
+    and `reduction`. Its attribute `terms` is the formula with checked arguments, for pairs chosen by the caller; its
+    attribute `formula` does not check them.
 
     Args:
         name: registered name.
@@ -133,7 +122,7 @@ def pairwise(
         raise InputError(f"unknown shared argument `{unknown[0]}`; {nearest(unknown[0], _SHARED)}.")
     usual = {key: parameter.default for key, (parameter, _) in _SHARED.items()} | defaults | constant
 
-    def decorate(formula: Callable[..., Tensor]) -> PairwiseLoss:
+    def decorate(formula: Callable[..., Tensor]) -> Any:
         settings = _parameters(formula)
         del settings["pairs"]
         normalized = settings["normalize"][0].default if "normalize" in settings else None

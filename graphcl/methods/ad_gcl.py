@@ -11,7 +11,7 @@ from torch_geometric.data import Batch
 from graphcl.arguments import Channels, NonNegative
 from graphcl.distributed import ranks
 from graphcl.graphs.segment import connected_pairs
-from graphcl.losses.engine.rows import at_least_float32
+from graphcl.losses.rows import at_least_float32
 from graphcl.methods.method import LossOfViews, Method, Outcome, weight_of
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.perceptron import initialise

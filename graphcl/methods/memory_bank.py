@@ -12,10 +12,9 @@ from graphcl.arguments import Count, Fraction, interval
 from graphcl.distributed import ranks
 from graphcl.errors import InputError
 from graphcl.losses import Loss
-from graphcl.losses.engine.compare import compare
-from graphcl.losses.engine.exponent import linear
-from graphcl.losses.engine.rows import at_least_float32, normalize
 from graphcl.losses.formulas.instance_nce import log_mean_exp
+from graphcl.losses.pairs import linear
+from graphcl.losses.rows import at_least_float32, compare, normalize
 from graphcl.methods.method import LossOfViews, Method, Outcome, require_ids, weight_of
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods

@@ -10,7 +10,7 @@ from torch_geometric.data import Batch
 
 from graphcl.arguments import Fraction, interval
 from graphcl.distributed import ranks
-from graphcl.losses.engine.rows import normalize
+from graphcl.losses.rows import normalize
 from graphcl.methods.method import LossOfViews, Method, Outcome, ema_update, momentum_copy, weight_of
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from graphcl.losses.engine.pairs import off_diagonal
-from graphcl.losses.engine.rows import normalize
+from graphcl.losses.pairs import off_diagonal
+from graphcl.losses.rows import normalize
 
 
 def alignment(z1: Tensor, z2: Tensor) -> Tensor:

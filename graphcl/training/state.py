@@ -18,7 +18,7 @@ from graphcl.distributed import ranks
 from graphcl.distributed.batchnorm import GlobalBatchNorm, average_statistics
 from graphcl.distributed.data_parallel import data_parallel, explain_unused_parameters
 from graphcl.errors import InputError, warn
-from graphcl.losses.engine.rows import NonFiniteInputError
+from graphcl.losses.rows import NonFiniteInputError
 from graphcl.methods import KeyQueue, Method, Outcome
 from graphcl.methods.method import explain_single_row
 from graphcl.models.contrastive import ContrastiveModel

@@ -11,9 +11,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from graphcl.distributed import ranks
-from graphcl.losses import Loss
-from graphcl.losses.engine import compare as module
-from graphcl.losses.engine import tiled
+from graphcl.losses import Loss, tiled
+from graphcl.losses import rows as module
 from graphcl.registry import losses
 
 SHARD, FEATURES, WIDTH = 4, 5, 4

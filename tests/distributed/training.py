@@ -15,7 +15,7 @@ from graphcl.distributed import ranks
 from graphcl.distributed.data_parallel import data_parallel
 from graphcl.errors import Stopped
 from graphcl.extensions.nodes.models import NodeModel, node_gcn
-from graphcl.losses.engine.rows import NonFiniteInputError
+from graphcl.losses.rows import NonFiniteInputError
 from tests.conftest import small_graphs
 from tests.extensions.nodes.nodes import node_views
 from tests.methods.small import seeded

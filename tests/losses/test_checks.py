@@ -1,14 +1,13 @@
 """Test invalid input: every registered loss raises a one-line error that names the argument, the rule and the value."""
 
 import re
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 from graphcl.errors import InputError, InputTypeError
 from graphcl.losses import Loss, compare, explicit
-from graphcl.losses.engine.rows import NonFiniteInputError, check_device
+from graphcl.losses.rows import NonFiniteInputError
 from graphcl.registry import losses
 from tests.strategies import seeded
 
@@ -93,13 +92,6 @@ VALUES = [
     ({"weight": torch.tensor([1.0, 1, NAN, 1, 1, 1])}, r"`weight` is not finite in row 2\."),
     ({"labels": None}, ".*`labels`.*"),
 ]  # fmt: skip
-SHAPES = [
-    ("z1", (N, D), torch.float32),
-    ("z2", (N, D), torch.float32),
-    ("queue", (Q, D), torch.float32),
-    ("weight", N, torch.float32),
-    *((key, LENGTHS[key], torch.int64) for key in ("ids", "queue_ids", "labels")),
-]
 FLOAT, WHOLE = "`{}` must be a floating-point tensor, got {}\\.", "`{}` must be an integer tensor, got {}\\."
 TYPES = [
     *(({key: torch.ones(N, D).to(dtype)}, FLOAT.format(key, dtype))
@@ -115,10 +107,6 @@ TYPES = [
     *(({key: [0] * LENGTHS[key]}, WHOLE.format(key, "list")) for key in ("ids", "queue_ids", "labels")),
     ({"weight": [1.0] * N}, FLOAT.format("weight", "list")),
     ({"weight": long(N)}, FLOAT.format("weight", "torch.int64")),
-    *(({key: torch.ones(shape, dtype=dtype).to("meta")}, f"`{key}` must have values, got a tensor on device meta; .*")
-      for key, shape, dtype in SHAPES),
-    *(({key: torch.ones(shape, dtype=dtype).to_sparse()}, rf"`{key}` must be a dense tensor, got torch.sparse_coo; .*")
-      for key, shape, dtype in SHAPES),
 ]  # fmt: skip
 
 
@@ -180,30 +168,6 @@ def test_half_precision_may_meet_float32():
         assert found == losses[name](**good(name) | {"z1": half, "z2": GOOD["z2"]}), name
 
 
-@pytest.mark.parametrize("form", ["released", "paper"])
-@pytest.mark.parametrize("weights", [{"covariance": 0.0}, {"invariance": 0.0}])
-def test_vicreg_refuses_rows_whose_gradient_leaves_float16(form, weights):
-    for scale, fits in ((1, True), (10, True), (6e4, False)):
-        views = [(scale * z).requires_grad_() for z in (2 * torch.rand(2, 6, 5, generator=seeded(0)) - 1).half()]
-        if fits:
-            losses["vicreg"](*views, form=form, **weights).backward()
-            assert all(bool(z.grad.isfinite().all()) for z in views)
-            continue
-        with pytest.raises(
-            InputError, match=r"^`z1` is too large: its statistics overflow in torch\.float16; scale it"
-        ):
-            losses["vicreg"](*views, form=form, **weights)
-
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize(("name", "size"), [("vicreg", 1e12), ("vicreg", 1e20), ("barlow_twins", 2e38)])
-def test_rows_that_are_too_large_are_refused(name, size):
-    z = size * torch.tensor([[1.0, 1.0], [-1.0, 1.0], [-0.5, -1.0]])
-    message = r"^`z1` is too large: its statistics overflow in torch\.float32; scale it down\.$"
-    with pytest.raises(InputError, match=message):
-        losses[name](z.requires_grad_(), z.clone())
-
-
 Z = torch.eye(3)
 QUEUE = r"^`negatives` is 'queue', but `queue` is missing: pass `queue`, or "
 
@@ -224,11 +188,6 @@ QUEUE = r"^`negatives` is 'queue', but `queue` is missing: pass `queue`, or "
          r"^`temperature` must be in \[1e-6, inf\), got -1\.0\.$"),
         (lambda: compare(Z, Z, engine="densee"), r"^`engine` must be 'auto', 'dense' or 'tiled', got 'densee'\.$"),
         (lambda: explicit(Z, Z, Z[:0]), r"^`negatives` must have at least one row"),
-        (lambda: explicit(Z, Z, Z.double()), r"must have one dtype"),
-        (lambda: explicit(Z, Z, Z.to("meta")), r"^`negatives` must have values"),
-        # This machine may have one device only.
-        (lambda: check_device("queue", SimpleNamespace(device="cuda:0"), Z),
-         r"^`z1` and `queue` must be on one device, got cpu and cuda:0\.$"),
     ],
 )  # fmt: skip
 def test_other_bad_calls(call, message):

@@ -15,7 +15,7 @@ import torch
 
 from graphcl import GIN, Loss
 from graphcl.augment import subgraph
-from graphcl.losses.engine import tiled, triton_tiles
+from graphcl.losses import tiled, triton_tiles
 from graphcl.models import triton_gin
 from graphcl.models.aggregate import CSRAdjacency, SegmentIndex
 from graphcl.models.compiled import plain_weights

@@ -23,8 +23,7 @@ from torch.nn.functional import normalize
 import graphcl.losses
 from graphcl.arguments import Interval
 from graphcl.errors import InputError, InputTypeError
-from graphcl.losses import Loss, explicit
-from graphcl.losses.engine import tiled
+from graphcl.losses import Loss, explicit, tiled
 from graphcl.registry import losses, methods
 from tests.conftest import assert_entries
 from tests.losses import loops
@@ -265,8 +264,6 @@ def check_precision(loss, cases=ROWS):
             for autocast in (None, cast) if case == "usual" else (None,):
                 try:
                     check_near(run(loss, z1, z2, autocast), want)
-                except InputError:  # VICReg refuses rows that are too large for a gradient in float16
-                    assert any(bool(each.to(dtype).isinf().any()) for each in want[1:]), case
                 except AssertionError as error:
                     raise AssertionError(f"{case}, {dtype}, autocast {autocast}: {error}") from None
     exact, single = run(loss, *draw(dtype=torch.float64)), run(loss, *draw())
@@ -338,15 +335,13 @@ def test_low_temperature(name):
 @pytest.mark.parametrize("scale", [1e-30, 1e-20, 1.0, 1e13, 1e20, 1e30])
 @each_name
 def test_float32_equals_float64_at_any_scale(name, scale):
-    """Or the rows are refused, for losses of rows that are not scaled to norm 1."""
+    """Unless products overflow, in losses of rows that are not scaled to norm 1."""
     engines = ({"engine": "dense"}, {"engine": "tiled"}) if name in PAIRWISE else ({},)
     for own, engine in itertools.product(variants(name), engines):
         loss = partial(bind(name, **own), **engine)
         views = [z * scale for z in draw()]
         unscaled = TABLE[name].similarity == "dot" or name in ("vicreg", "sigreg") or own == {"normalize": False}
         if unscaled and scale > (1e4 if name == "vicreg" else 1e14):
-            with pytest.raises(InputError, match=r"^`z1` (must be below 1e\+14, or products .* overflow|is too large)"):
-                loss(*views)
             continue
         for got, want in zip(run(loss, *views), run(loss, *(z.double() for z in views)), strict=True):
             assert bool(want.isfinite().all())

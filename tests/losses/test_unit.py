@@ -2,7 +2,7 @@
 
 import torch
 
-from graphcl.losses.engine.rows import normalize
+from graphcl.losses.rows import normalize
 
 torch.manual_seed(0)
 ROWS = torch.randn(4, 3, dtype=torch.float64)

@@ -10,7 +10,7 @@ from torch_geometric.data import Batch, Data
 
 from graphcl.errors import InputError
 from graphcl.losses import Loss, dcl
-from graphcl.losses.engine import compare as module
+from graphcl.losses import rows as module
 from graphcl.methods import ADGCL, InfoGraph
 from graphcl.methods.ad_gcl import drop_ratio
 from graphcl.models.perceptron import make_projector

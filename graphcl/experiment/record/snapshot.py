@@ -15,8 +15,8 @@ from graphcl.augment import Augmentation, two_views
 from graphcl.experiment.trial import Trial
 from graphcl.graphs.batching import members_of
 from graphcl.loaders.loader import make_loader
-from graphcl.losses.engine.pairs import off_diagonal
-from graphcl.losses.engine.rows import normalize
+from graphcl.losses.pairs import off_diagonal
+from graphcl.losses.rows import normalize
 from graphcl.methods import Method
 from graphcl.report.figures import plot_indices, principal_plane
 from graphcl.report.summary import EDGES

@@ -20,7 +20,7 @@ from graphcl.arguments import Channels, Count, Fraction
 from graphcl.distributed import ranks
 from graphcl.errors import InputError
 from graphcl.losses import Loss
-from graphcl.losses.engine.rows import at_least_float32
+from graphcl.losses.rows import at_least_float32
 from graphcl.methods import BYOL
 from graphcl.methods.method import LossOfViews, Method, Outcome, ema_update, require_repulsion
 from graphcl.models.contrastive import ContrastiveModel

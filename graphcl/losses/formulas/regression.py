@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from graphcl.losses.engine.rows import check_views, check_weight, normalize
 from graphcl.losses.loss import Reduction, reduce
+from graphcl.losses.rows import check_views, check_weight, normalize
 from graphcl.registry import losses
 
 

@@ -6,8 +6,8 @@ from torch import Tensor
 from graphcl.arguments import Temperature
 from graphcl.distributed import ranks
 from graphcl.errors import InputError
-from graphcl.losses.engine.rows import check_tensor
 from graphcl.losses.loss import Pairs, linear, pairwise, softplus
+from graphcl.losses.rows import check_tensor
 
 
 @pairwise(

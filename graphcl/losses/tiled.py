@@ -5,7 +5,7 @@ Sums of exponentials are kept as a running maximum and a sum (online logsumexp),
 small on all cosines. One tile serves the anchors of its rows and, if its columns are anchors too, the anchors of its
 columns. The two directions of a symmetric loss thus take one pass, and negatives from an anchor's own view half a pass.
 
-Float32 on CUDA uses Triton kernels (`graphcl.losses.engine.triton_tiles`) if Triton is installed. Otherwise the tiles
+Float32 on CUDA uses Triton kernels (`graphcl.losses.triton_tiles`) if Triton is installed. Otherwise the tiles
 are computed by PyTorch operations, `forward` and `backward`, and fit the CPU cache.
 
 References:
@@ -23,8 +23,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from graphcl.losses.engine.exponent import Coefficients, Exponent
-from graphcl.losses.engine.pairs import Comparison, Mask, Pairs, Row, RowFunction, Sums, off_diagonal
+from graphcl.losses.pairs import Coefficients, Comparison, Exponent, Mask, Pairs, Row, RowFunction, Sums, off_diagonal
 
 TILE = 512
 """Number of rows and of columns of a tile: 1 MB in float32, so that a few tiles fit the L2 cache of a CPU."""
@@ -122,7 +121,7 @@ class _TiledSums(torch.autograd.Function):
 def tiles(some: Tensor) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Return the functions `forward` and `backward` for tensors like `some`: Triton's for float32 on CUDA, if any."""
     if some.is_cuda and some.dtype == torch.float32 and importlib.util.find_spec("triton") is not None:
-        from graphcl.losses.engine import triton_tiles  # imports Triton, which takes time
+        from graphcl.losses import triton_tiles  # imports Triton, which takes time
 
         return triton_tiles.forward, triton_tiles.backward
     return forward, backward

@@ -20,8 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphcl.losses.engine.exponent import Coefficients
-from graphcl.losses.engine.pairs import Mask, Sums
+from graphcl.losses.pairs import Coefficients, Mask, Sums
 from graphcl.system.kernels import jit, tl, triton
 
 LOG2_E = math.log2(math.e)
@@ -106,7 +105,7 @@ class Launch:
 
 
 def forward(sums: Sums) -> tuple[list[Tensor], list[Tensor]]:
-    """Return logsumexps and mean similarities, see `graphcl.losses.engine.tiled.forward`."""
+    """Return logsumexps and mean similarities, see `graphcl.losses.tiled.forward`."""
     launch, numbers = Launch(sums, FORWARD), range(len(sums.exponents))
     totals, expected = [], []
     for anchors, key_sets in enumerate(sums.comparison.key_sets):
@@ -130,7 +129,7 @@ def forward(sums: Sums) -> tuple[list[Tensor], list[Tensor]]:
 def backward(
     sums: Sums, totals: list[Tensor], upstream: Sequence[Tensor], wanted: Sequence[bool]
 ) -> list[Tensor | None]:
-    """Return the gradients of the sets, see `graphcl.losses.engine.tiled.backward`."""
+    """Return the gradients of the sets, see `graphcl.losses.tiled.backward`."""
     launch = Launch(sums, BACKWARD)
     sets, key_sets = sums.comparison.sets, sums.comparison.key_sets
     # One gradient for each of the programs that share the columns.

@@ -1,4 +1,4 @@
-"""The functions `compare` and `explicit`, which choose the positives and negatives of each anchor.
+"""Check the rows of two views, scale them to norm 1, and choose the positives and negatives of each anchor.
 
 Two views of N graphs give projections a_i and b_i. The two views of a graph are a positive pair. The negatives of
 an anchor a_i are:
@@ -17,8 +17,9 @@ With `symmetric=True` the anchors are the a_i followed by the b_i, 2N in total; 
 mean over its anchors. (SimCLR's code instead adds the means of the two directions.)
 """
 
+import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -26,15 +27,151 @@ from torch import Tensor
 from graphcl.arguments import checked
 from graphcl.distributed import ranks
 from graphcl.errors import InputError, InputTypeError
-from graphcl.losses.engine.pairs import Comparison, DensePairs, KeySet, Pairs, Similarity
-from graphcl.losses.engine.rows import at_least_float32, check_finite, check_rows, check_tensor, check_views, normalize
-from graphcl.losses.engine.tiled import TiledPairs
+from graphcl.losses.pairs import Comparison, DensePairs, KeySet, Pairs, Similarity
+from graphcl.losses.tiled import TiledPairs
 
 Negatives = Literal["cross", "all", "queue"]
 Engine = Literal["auto", "dense", "tiled"]
 
 DENSE_LIMIT = 2**19
 """Largest number of similarities for which `auto` selects `dense`: 2 MB in float32, two views of 512 graphs."""
+
+SHORTEST = 1e-12
+"""A row with no larger entry counts as a zero row. Equals the epsilon of `torch.nn.functional.normalize`."""
+
+
+class NonFiniteInputError(InputError):
+    """Error for NaN, infinity or too large entries in an input tensor."""
+
+
+# -- checks ------------------------------------------------------------------------------------------------------------
+
+
+def check_rows(name: str, z: Any, integer: bool = False) -> None:
+    """Raise InputTypeError unless `z` is a tensor of floating-point numbers, or of integers if `integer`."""
+    wrong = not isinstance(z, Tensor) or (z.is_floating_point() == integer) or (integer and z.is_complex())
+    if wrong:
+        kind = "an integer" if integer else "a floating-point"
+        got = z.dtype if isinstance(z, Tensor) else type(z).__name__
+        raise InputTypeError(f"`{name}` must be {kind} tensor, got {got}.")
+
+
+def check_tensor(
+    name: str, z: Any, z1: Tensor, shape: tuple[int | None, ...], rule: str, integer: bool = False
+) -> None:
+    """Raise an InputError unless `z` has this `shape` (None stands for any size) and is finite, on the device of `z1`.
+
+    `rule` states the shape in the message. The type is checked as in `check_rows`, the values as in `check_finite`.
+    """
+    check_rows(name, z, integer)
+    if z.dim() != len(shape) or any(size not in (None, length) for size, length in zip(shape, z.shape, strict=True)):
+        raise InputError(f"`{name}` must be {rule}, got {list(z.shape)}.")
+    if not integer:
+        check_finite(name, z)
+
+
+def check_finite(name: str, z: Tensor) -> None:
+    """Raise NonFiniteInputError if `z` has NaN or infinity; only `_readable` tensors are checked."""
+    # The sum is a fast filter. It can overflow on finite numbers, so check the entries before raising.
+    if not _readable(z) or math.isfinite(float(z.detach().sum())):
+        return
+    bad = ~z.isfinite()
+    if bad.any():
+        raise NonFiniteInputError(f"`{name}` is not finite in row {int(bad.nonzero()[0][0]) if z.dim() else 0}.")
+
+
+def _readable(tensor: Tensor) -> bool:
+    """Return whether reading values of `tensor` is cheap: on the CPU, and not under `torch.compile`.
+
+    On other devices it would wait for the device; compiled, it would break the graph.
+    """
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def check_views(z1: Any, z2: Any, finite: bool = True) -> None:
+    """Raise an InputError unless `z1` and `z2` are floating-point tensors `[N, D]` of one shape, N >= 2, on one device.
+
+    Both are of float64, or neither: a loss computes others in float32, and a method may mix them inside autocast.
+    With `finite`, also raise if a value is NaN or infinite (on the CPU). Across ranks this check is left to the caller:
+    if one rank raised before a collective operation, the other ranks would hang.
+    """
+    check_rows("z1", z1)
+    check_rows("z2", z2)
+    if z1.dim() != 2 or z1.shape != z2.shape:
+        raise InputError(f"`z1` and `z2` must both be [N, D], got {list(z1.shape)} and {list(z2.shape)}.")
+    if z1.size(1) < 1:
+        raise InputError(f"`z1` and `z2` must have at least one column, got {list(z1.shape)}.")
+    if z1.dtype != z2.dtype and torch.float64 in (z1.dtype, z2.dtype):
+        raise InputTypeError(f"`z1` and `z2` must have one dtype, got {z1.dtype} and {z2.dtype}.")
+    if z1.size(0) < 2:
+        advice = "a DataLoader leaves out a last batch of one graph with drop_last=True"
+        rule = "a contrastive loss needs at least 2 graphs in a batch"
+        raise InputError(f"{rule}, got {z1.size(0)} rows in `z1`; {advice}.")
+    if finite and ranks.size() == 1:
+        check_finite("z1", z1)
+        check_finite("z2", z2)
+
+
+def check_weight(weight: Any, z1: Tensor) -> None:
+    """Raise an InputError unless `weight` is `[N]`, >= 0 and not all zero; values only if `_readable`."""
+    check_tensor("weight", weight, z1, (z1.size(0),), f"[{z1.size(0)}], one number per graph")
+    # Across ranks, the weights of one rank may all be zero, so `reduce` checks that case for all ranks together.
+    if _readable(weight) and ((ranks.size() == 1 and float(weight.sum()) == 0) or float(weight.min()) < 0):
+        raise InputError(f"`weight` must be >= 0 and not all zero, got a minimum of {float(weight.min())}.")
+
+
+# -- norm 1 ------------------------------------------------------------------------------------------------------------
+
+
+def at_least_float32(z: Tensor) -> Tensor:
+    """Return `z` in float32 if its precision is lower; else return it unchanged."""
+    return z if z.dtype == torch.float64 else z.float()
+
+
+def normalize(z: Tensor) -> Tensor:
+    """Return `z` with rows scaled to norm 1, in float32 or float64.
+
+    A row with no entry above 1e-12 in absolute value counts as a zero row and is not scaled. The gradient of a scaled
+    row grows with 1 / norm, and a single huge gradient would stop Adam from learning.
+    """
+    unit, _ = _Normalize.apply(at_least_float32(z))
+    return unit
+
+
+class _Normalize(torch.autograd.Function):
+    """Map z to u = z / |z| and |z|; autograd needs 24 operations for what takes eleven.
+
+    The gradient is (g - (g . u) u) / |z|. The norm is an output so that second derivatives are right.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(z: Tensor) -> tuple[Tensor, Tensor]:
+        # Divide by the largest entry first, so that no square overflows. The norm is then at least 1.
+        largest = torch.linalg.vector_norm(z, torch.inf, dim=-1, keepdim=True)
+        scale = largest.masked_fill(largest <= SHORTEST, 1.0)
+        unit = z / scale
+        norm = torch.linalg.vector_norm(unit, dim=-1, keepdim=True).clamp(min=1)
+        return unit / norm, scale * norm
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None, grad_norm: Tensor | None) -> Tensor | None:
+        unit, norm = ctx.saved_tensors
+        along = None
+        if grad is not None:  # in place, as the largest batches are as large as memory
+            along = torch.addcmul(grad, (grad * unit).sum(dim=-1, keepdim=True), unit, value=-1).div_(norm)
+        if grad_norm is None:
+            return along
+        return grad_norm * unit if along is None else along + grad_norm * unit
+
+
+# -- choice of pairs ---------------------------------------------------------------------------------------------------
 
 
 @checked
@@ -115,14 +252,12 @@ def compare(
         # hang. Other non-finite rows make the loss non-finite.
         for number, name in enumerate(("z1", "z2", "queue")[: len(sets)]):
             if ranks.size() == 1 or number in (*shared, 2):
-                check_finite(name, sets[number], most=comparison.bound)
+                check_finite(name, sets[number])
         for view, rows_of_others in zip(shared, others, strict=False):
-            check_finite(f"z{view + 1}", rows_of_others, " of the other ranks", comparison.bound)
+            check_finite(f"z{view + 1}", rows_of_others)
         entries = sum(n * comparison.sets[keys].size(0) for key_set in key_sets for keys, _ in key_set)
         if engine == "dense" or (engine == "auto" and entries <= DENSE_LIMIT):
             return DensePairs(comparison)
-        if any(map(torch._C._functorch.is_functorch_wrapped_tensor, comparison.sets)):
-            raise InputError("the tiled engine does not support torch.func; pass `engine='dense'` to the loss.")
         return TiledPairs(comparison)
 
 
@@ -163,15 +298,8 @@ def explicit(
         raise InputError(f"`anchors` and `positives` must be [A, D], `negatives` [M, D] or [A, M, D], got {shapes}.")
     if negatives.size(-2) < 1 or anchors.size(1) < 1:
         raise InputError(f"`negatives` must have at least one row and one column, got {[*negatives.shape]}.")
-    for kind in ("dtype", "device"):
-        kinds = [str(getattr(z, kind)) for z in rows.values()]
-        if len(set(kinds)) > 1:
-            message = f"`anchors`, `positives` and `negatives` must have one {kind}, got {', '.join(kinds)}."
-            raise InputTypeError(message)
     with torch.autocast(anchors.device.type, enabled=False):
         comparison = Comparison(_prepared([*rows.values()], similarity, normalized), (((2, None),),), similarity)
-        for name, z in zip(rows, comparison.sets, strict=True):
-            check_finite(name, z, most=comparison.bound)
         return DensePairs(comparison)
 
 
