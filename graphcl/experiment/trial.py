@@ -260,11 +260,7 @@ def make_augmentations(config: Config) -> tuple[Augmentation, Augmentation]:
 def warn_of_columns(task: Task) -> None:
     """Warn if columns of numbers differ in scale, judging by the first graphs, or if no column can be standardised."""
     config, dataset = task.config, task.dataset
-    if task.rows != "graphs":
-        return
-    if dataset.scales:
-        if config.standardise_columns:
-            warn(f"`standardise_columns` has no effect, as the columns of {dataset.name} are standardised already")
+    if task.rows != "graphs" or dataset.scales:
         return
     scales = dataset.column_scales(torch.arange(min(len(dataset), 10_000)))
     if config.standardise_columns:

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from graphcl import GIN, ContrastiveModel, load_dataset, make_config
+from graphcl import load_dataset, make_config
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores
 from graphcl.evaluate.needs import NEEDS
 from graphcl.experiment.scoring import score
-from graphcl.references.rows import Inputs, compute_rows, is_trained, row_labels, without_training
+from graphcl.references.rows import is_trained, row_labels, without_training
 from graphcl.registry import evaluators, references
 from graphcl.tasks.task import make_task
 from tests.conftest import restored, small_graphs
@@ -78,18 +78,9 @@ def test_references_need_no_training_and_come_in_the_order_of_tables():
     assert not is_trained("unknown")
 
 
-def test_what_a_file_of_ones_own_returns_is_checked():
+def test_an_evaluator_of_ones_own_is_checked():
     dataset = load_dataset(small_graphs())
-    model = ContrastiveModel(GIN(dataset.num_features))
-    inputs = Inputs(dataset, (), model, lambda: model)
-    with restored(evaluators), restored(references):
-        references.register("flat")(lambda inputs: torch.zeros(36))
-        references.register("array")(lambda inputs: 3)
-        for name, got in ("flat", r"shape \[36\]"), ("array", "int"):
-            with pytest.raises(
-                InputError, match=rf"^row `{name}` must return an embedding \[36, columns\] .* got {got}\.$"
-            ):
-                compute_rows(inputs, {name}, {"predict"})
+    with restored(evaluators):
         evaluators.register("number")(lambda h, y: 1.0)
         with pytest.raises(InputError, match=r"^evaluator `number` must return FoldScores, got float\.$"):
             score(make_task(make_config({"eval": ["number"]}), dataset), "number", torch.zeros(36, 1))
