@@ -18,25 +18,20 @@ from typing import IO, Any
 import numpy as np
 
 from graphcl.errors import InputError, one_line, reason
-from graphcl.system.files import check_regular, write_whole
-from graphcl.system.memory import total_memory
+from graphcl.system.files import write_whole
 
-FREE_BYTES, MAX_RATIO = 16 * 2**20, 4
-"""Content of more than `FREE_BYTES` bytes may take at most `MAX_RATIO` times the size of its file."""
-_MAX_OBJECTS = 1000
-"""Largest number of objects for each byte of a PyTorch file, as two bytes can name a whole graph again."""
+MAPPED = 16 * 2**20
+"""Bytes from which an array of a `.npz` file is memory-mapped."""
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """Return the arrays in a `.npz` file, by name, large ones memory-mapped; Python objects are refused, not unpickled.
 
     Raises:
-        InputError: the file cannot be read, is corrupted, or unpacks to far more than its size.
+        InputError: the file cannot be read or is corrupted.
     """
-    check_regular(path)
     try:
         with np.load(path, allow_pickle=False) as arrays:
-            _check_unpacked(arrays.zip, max(FREE_BYTES, MAX_RATIO * path.stat().st_size))
             values = {name: _mapped(path, arrays, name) for name in arrays.files}
         if not all(isinstance(value, np.ndarray) for value in values.values()):
             raise ValueError("it does not hold arrays")
@@ -45,18 +40,10 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         raise InputError(f"{path} cannot be read: {reason(error)}.") from None
 
 
-def _check_unpacked(archive: zipfile.ZipFile, limit: float) -> None:
-    names, total = archive.namelist(), sum(entry.file_size for entry in archive.infolist())
-    if len({*names}) < len(names):
-        raise ValueError("it has two parts of the same name")
-    if total > limit:
-        raise ValueError(f"it would unpack to {total} bytes")
-
-
 def _mapped(path: Path, arrays: Any, name: str) -> Any:
     """Return an array of a `.npz` file, memory-mapped if it is large and not compressed; its checksum is verified."""
     entry = arrays.zip.getinfo(f"{name}.npy")
-    if entry.file_size <= FREE_BYTES or entry.compress_type != zipfile.ZIP_STORED:
+    if entry.file_size <= MAPPED or entry.compress_type != zipfile.ZIP_STORED:
         return arrays[name]
     with arrays.zip.open(entry) as file:
         while file.read(2**20):
@@ -102,16 +89,10 @@ def id_arrays(ids: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def ids_of(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return the ids that `id_arrays` stored, `[n]` of int64 or of Python strings; ValueError for other arrays."""
-    if (ids := arrays.get("id")) is not None:
-        if ids.ndim != 1 or ids.dtype != np.int64:
-            raise ValueError(f"`id` is {list(ids.shape)} of {ids.dtype}, not [n] of int64")
-        return ids
-    text, cut = arrays["id.text"], arrays["id.slices"]
-    kinds = text.ndim == cut.ndim == 1 and text.dtype == np.uint8 and cut.dtype == np.int64 and len(cut) > 0
-    if not kinds or cut[0] != 0 or cut[-1] != len(text) or (cut[1:] < cut[:-1]).any():
-        raise ValueError("`id.slices` does not ascend from 0 to the bytes of `id.text`")
-    return np.array(decode(text, cut), object)
+    """Return the ids that `id_arrays` stored, `[n]` of int64 or of Python strings."""
+    if "id" in arrays:
+        return arrays["id"]
+    return np.array(decode(arrays["id.text"], arrays["id.slices"]), object)
 
 
 def write_array(path: Path, values: np.ndarray) -> None:
@@ -136,8 +117,7 @@ def write_torch_file(file: str | os.PathLike[str] | IO[bytes], content: object) 
 def read_torch_file(path: Path, instead: str) -> Any:
     """Return the content of a file that `torch.save` wrote, on the CPU: tensors, numbers, strings and containers.
 
-    The file is read with `weights_only=True`. It is refused if a record does not match its checksum, if it is
-    compressed, or if its tensors or nested containers would expand to far more than the size of the file.
+    The file is read with `weights_only=True`. It is refused if a record does not match its checksum.
 
     Args:
         path: path of the file.
@@ -148,10 +128,8 @@ def read_torch_file(path: Path, instead: str) -> Any:
     """
     import torch  # imported here, as help texts need no torch
 
-    check_regular(path)
     try:
         with zipfile.ZipFile(path) as archive:
-            _check_unpacked(archive, path.stat().st_size)  # PyTorch never compresses
             if any(name.endswith("/constants.pkl") for name in archive.namelist()):
                 raise ValueError("it is a TorchScript program")
             damaged = archive.testzip()  # torch.load does not verify checksums, so a flipped bit would go unnoticed
@@ -161,7 +139,6 @@ def read_torch_file(path: Path, instead: str) -> Any:
             warnings.simplefilter("ignore")  # torch warns about unusual pickles, but the error below suffices
             # memory-mapped, as some versions of torch otherwise read past the end of a short record
             content = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
-        _check_expanded(content, path.stat().st_size)
         return copy.deepcopy(content)  # a copy in memory, so that the file may change
     except Exception as error:  # a corrupted file can raise any exception, so catch all
         text = " ".join(str(error).split()) or type(error).__name__
@@ -171,30 +148,3 @@ def read_torch_file(path: Path, instead: str) -> Any:
         fault = f"is not a PyTorch file, or is corrupted ({one_line(text.partition('. ')[0]).rstrip('.')})"
         fault = f"holds pickled code ({code[1]}), which is never run; {instead}" if code else fault
         raise InputError(f"file {str(path)!r} {fault}.") from None
-
-
-def _check_expanded(content: Any, size: int) -> None:
-    """Raise ValueError if the containers or tensors of `content`, from a file of `size` bytes, expand to far more.
-
-    A graph may occur several times in a list, which takes memory only when the graphs are joined.
-    """
-    from torch import Tensor, strided
-
-    stack, stored, count, claimed = [content], dict[int, int](), 0, 0
-    while stack:
-        item = stack.pop()
-        count += 1
-        if count > _MAX_OBJECTS * size:
-            raise ValueError("its containers are nested without end")
-        if isinstance(item, Tensor) and item.layout == strided:
-            stored[id(item)] = item.numel() * item.element_size()
-            claimed += stored[id(item)]
-        elif isinstance(item, dict):
-            stack += [*item, *item.values()]
-        elif isinstance(item, list | tuple | set):
-            stack += item
-        elif not isinstance(item, type | Tensor) and hasattr(item, "__dict__"):  # PyG's `Data` and its storage
-            stack += vars(item).values()
-    limit = FREE_BYTES + MAX_RATIO * size
-    if sum(stored.values()) > limit or claimed > max(limit, total_memory() / 4):
-        raise ValueError(f"its tensors claim {claimed} bytes, it has {size}")

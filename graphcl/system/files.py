@@ -194,20 +194,9 @@ def parse_json(text: str, what: str) -> Any:
     """Parse a JSON text and return its value; error messages call the text `what`.
 
     Raises:
-        InputError: the text is not JSON, gives a key twice, or is nested too deeply.
+        InputError: the text is not JSON, or is nested too deeply.
     """
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        mapping = dict(pairs)
-        if len(mapping) < len(pairs):
-            keys = [key for key, _ in pairs]
-            twice = next(key for key in keys if keys.count(key) > 1)
-            raise InputError(f"{what} gives the key {one_line(repr(twice), 40)} twice; give it once.")
-        return mapping
-
     try:
-        return json.loads(text, object_pairs_hook=unique)
-    except InputError:
-        raise
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{what} is not JSON ({one_line(error)}).") from None

@@ -59,9 +59,9 @@ def npz(save=np.savez, **arrays):
     return file.getvalue()
 
 
-def member(name, content, file=None):
-    file = file or io.BytesIO()
-    with zipfile.ZipFile(file, "a") as archive:
+def member(name, content):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
         archive.writestr(name, content)
     return file.getvalue()
 
@@ -74,11 +74,9 @@ def header(descr, shape):
 SOUND = npz(h=np.ones(50))
 HOSTILE = {
     "damaged": (SOUND[:300] + bytes([SOUND[300] ^ 1]) + SOUND[301:], "Bad CRC-32"),
-    "bomb": (npz(np.savez_compressed, h=np.zeros(10**8, np.uint8)), "it would unpack to 1000001"),
     "objects": (npz(h=np.array([{}], object)), "allow_pickle=False"),
     "large-header": (member("h.npy", header("<f8", (10**12,)) + bytes(8)), "f.npz cannot be read"),
     "no-array": (member("h.npy", b"text"), "does not hold arrays"),
-    "twice": (member("h.npy", header("<f8", (1,)) + bytes(8), io.BytesIO(npz(h=np.ones(1)))), "two parts of the same"),
     "encrypted": (npz(h=np.ones(2)).replace(b"PK\1\2-\3-\0\0\0", b"PK\1\2-\3-\0\1\0"), "cannot be read"),
 }
 
@@ -105,7 +103,7 @@ def test_messages_hold_no_control_characters():
 
 
 def test_large_arrays_are_mapped_and_damage_is_found(tmp_path, monkeypatch):
-    monkeypatch.setattr(arrays_module, "FREE_BYTES", 1000)
+    monkeypatch.setattr(arrays_module, "MAPPED", 1000)
     arrays = {"h": np.random.default_rng(0).random((7, 40)), "seeds": np.arange(3), "turned": np.ones((40, 5)).T}
     np.savez(tmp_path / "a.npz", **arrays)
     found = read_arrays(tmp_path / "a.npz")
