@@ -29,11 +29,9 @@ from graphcl.datasets import dataset_names, load_dataset, open_on_disk, write_on
 from graphcl.errors import InputError, load_module
 from graphcl.evaluate import knn, logreg, svm
 from graphcl.experiment.predict import predict
-from graphcl.loaders.listed import ListedPairs
 from graphcl.loaders.loader import make_loader
-from graphcl.loaders.order import EpochBatches
-from graphcl.loaders.pairs import EpochPairs
 from graphcl.loaders.resident import ResidentLoader
+from graphcl.loaders.samplers import EpochBatches, EpochPairs, ListedPairs
 from graphcl.losses import Loss
 from graphcl.methods import (
     ADGCL,

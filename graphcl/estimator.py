@@ -20,11 +20,11 @@ from graphcl.arguments import keywords, named_arguments, resembling, shown, to_p
 from graphcl.config import TRAINING, Config, make_config
 from graphcl.config.resolve import NAMED
 from graphcl.datasets import GraphDataset, load_dataset
-from graphcl.datasets.groups import with_groups
-from graphcl.datasets.invalid import NoGraphLeftError, kept_rows
+from graphcl.datasets.dataset import with_groups
 from graphcl.datasets.load import claiming, is_item
 from graphcl.datasets.pair_file import with_pairs
 from graphcl.datasets.settings import KEPT_SETTINGS, Added
+from graphcl.datasets.tables import NoGraphLeftError, kept_rows
 from graphcl.errors import InputError, InputTypeError, warn
 from graphcl.experiment.encoder_input import load_for
 from graphcl.experiment.runtime import pick_device

@@ -29,9 +29,9 @@ WRITERS = {"save": "buffer", "savez": "file", "savez_compressed": "file", "savef
 where the function aborts the process (torch) or ignores that the disk is full (NumPy)."""
 ALLOWED = {
     ("system/files.py", "open"), ("system/files.py", "replace"), ("system/files.py", "rename"),  # the one place
-    ("datasets/disk/write.py", "open"), ("datasets/disk/write.py", "replace"),  # columns within `whole_folder`
-    ("datasets/disk/write.py", "memmap"),
-    ("datasets/fetch.py", "open"), ("datasets/staging.py", "replace"),  # downloads, within a staged folder
+    ("datasets/write.py", "open"), ("datasets/write.py", "replace"),  # columns within `whole_folder`
+    ("datasets/write.py", "memmap"),
+    ("datasets/cache.py", "open"), ("datasets/cache.py", "replace"),  # downloads, within a staged folder
     ("datasets/sources/tu.py", "copyfile"), ("extensions/nodes/datasets.py", "copyfile"),  # within a staged folder
     ("commands/blocks.py", "open"),  # a member of an archive, which is written whole
     ("experiment/record/run_folder.py", "open"),  # to flush it

@@ -22,7 +22,7 @@ from graphcl.evaluate.ranking import cosines, rank_by
 from graphcl.extensions.sparse.encoder import WLSparse
 from graphcl.extensions.sparse.rows import SparseRows
 from graphcl.graphs.wl import histogram, numbered
-from graphcl.loaders.pairs import EpochPairs
+from graphcl.loaders.samplers import EpochPairs
 from graphcl.losses import Loss, infonce
 from graphcl.models.deep_sets import DeepSets
 from graphcl.references import wl

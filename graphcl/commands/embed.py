@@ -37,8 +37,8 @@ from graphcl.config.settings import (
     Imports,
     Place,
 )
-from graphcl.datasets.invalid import invalid_csv, write_invalid
 from graphcl.datasets.settings import Table
+from graphcl.datasets.tables import invalid_csv, write_invalid
 from graphcl.errors import InputError, warn
 from graphcl.registry import import_files
 from graphcl.system.files import claimed, new_file, read_json, remove_partial, whole_folder, write_text, write_whole

@@ -9,7 +9,7 @@ import numpy as np
 from graphcl.arguments import named_arguments
 from graphcl.commands.blocks import Block, arrow_table, joined
 from graphcl.commands.embed import Embed, Opened, open_inputs, opened_once
-from graphcl.datasets.invalid import NoGraphLeftError, kept_rows
+from graphcl.datasets.tables import NoGraphLeftError, kept_rows
 from graphcl.errors import InputError, reason
 from graphcl.evaluate.on_split import task_names
 from graphcl.system.optional import optional

@@ -11,8 +11,8 @@ from graphcl.arguments import Seed
 from graphcl.cli.command_line import Command
 from graphcl.commands.blocks import WRITERS
 from graphcl.config.settings import TABLE, DatasetName, Force, Hardware, Imports, Place
-from graphcl.datasets.invalid import write_invalid
 from graphcl.datasets.settings import Table
+from graphcl.datasets.tables import write_invalid
 from graphcl.errors import InputError
 from graphcl.system.files import new_file, write_whole
 from graphcl.system.optional import optional

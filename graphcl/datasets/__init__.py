@@ -7,24 +7,24 @@ from graphcl.errors import load_module as _load
 if TYPE_CHECKING:
     from graphcl.datasets.dataset import Benchmark as Benchmark
     from graphcl.datasets.dataset import GraphDataset as GraphDataset
-    from graphcl.datasets.disk.on_disk import MappedDataset as MappedDataset
-    from graphcl.datasets.disk.on_disk import open_on_disk as open_on_disk
-    from graphcl.datasets.disk.write import write_on_disk as write_on_disk
     from graphcl.datasets.load import load_dataset as load_dataset
     from graphcl.datasets.names import dataset_names as dataset_names
+    from graphcl.datasets.on_disk import MappedDataset as MappedDataset
+    from graphcl.datasets.on_disk import open_on_disk as open_on_disk
     from graphcl.datasets.preparation import prepare as prepare
     from graphcl.datasets.settings import FEATURES as FEATURES
+    from graphcl.datasets.write import write_on_disk as write_on_disk
 else:
     _MODULES = {
         "Benchmark": "dataset",
         "FEATURES": "settings",
         "GraphDataset": "dataset",
-        "MappedDataset": "disk.on_disk",
+        "MappedDataset": "on_disk",
         "dataset_names": "names",
         "load_dataset": "load",
-        "open_on_disk": "disk.on_disk",
+        "open_on_disk": "on_disk",
         "prepare": "preparation",
-        "write_on_disk": "disk.write",
+        "write_on_disk": "write",
     }
     __all__ = list(_MODULES)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
 
-from graphcl.datasets.invalid import Invalid
-from graphcl.datasets.relation import Relation
+from graphcl.datasets.relation import NO_GROUP, GroupNumbers, Relation
+from graphcl.datasets.tables import Invalid
 from graphcl.errors import InputError, one_line, warn
 from graphcl.graphs.columns import Scale, column_scale, standardise
 from graphcl.graphs.compact import Compact
@@ -145,7 +145,7 @@ class GraphDataset(InMemoryDataset):
         if len(values) != total or not all(isinstance(value, int | str) for value in values):
             warn(f"`id` of {self.name} is not one whole number or string for each graph; positions are used instead.")
             return np.arange(len(self))
-        if all(isinstance(value, int) and abs(value) < 2**63 for value in values):
+        if all(isinstance(value, int) for value in values):
             return np.array(values, np.int64)[chosen]
         return np.array([str(value) for value in values], object)[chosen]
 
@@ -269,6 +269,21 @@ class GraphDataset(InMemoryDataset):
         return f"{type(self).__name__}({self.name!r}, {_count(len(self), 'graph')}, {columns}, {targets})"
 
 
+def with_groups(dataset: GraphDataset, groups: Iterable[Any] | Tensor) -> GraphDataset:
+    """Return a copy of a data set with the groups `[n]`, see `GroupNumbers`; the copy shares all other tensors.
+
+    Raises:
+        InputError: there is not one group per graph, or a group is invalid.
+    """
+    groups = groups if isinstance(groups, Tensor) else list(groups)
+    if len(groups) != len(dataset):
+        raise InputError(f"`groups` must have one entry per graph, got {len(groups)} for {len(dataset)} graphs.")
+    chosen = torch.as_tensor(list(dataset.indices()))
+    total = len((dataset.slices or {})["edge_index"]) - 1  # also of the graphs that a part of a data set leaves out
+    numbers = torch.full((total,), NO_GROUP).index_copy(0, chosen, GroupNumbers()(groups, dataset.name))
+    return dataset.with_values({"group": torch.arange(total + 1)}, group=numbers)
+
+
 def _count(number: int, unit: str) -> str:
     return f"{number} {unit}{'s' * (number != 1)}"
 
@@ -281,7 +296,7 @@ def class_labels(
     A float such as 1.0 counts as a whole number. Class values are in ascending order, as in PyG's TU reader.
 
     Raises:
-        InputError: `y` mixes strings and numbers, or a number is 2^63 or more.
+        InputError: `y` mixes strings and numbers.
     """
     if isinstance(y, list):  # as PyG collates strings
         values = [value[0] if isinstance(value, list | np.ndarray) and np.size(value) == 1 else value for value in y]
@@ -297,8 +312,6 @@ def class_labels(
         return None
     if not torch.equal(y_slices.cpu(), torch.arange(num_graphs + 1)) or not is_whole(y).all():
         return None
-    if y.dtype == torch.uint64 and bool((y.view(torch.int64) < 0).any()):
-        raise InputError(f"{what}: `y` must be below 2^63, got {max(y.flatten().tolist())}; use a string.")
     classes, number = y.flatten().long().unique(sorted=True, return_inverse=True)
     return number, classes
 

@@ -13,16 +13,16 @@ import torch
 from graphcl.arguments import checked, keywords
 from graphcl.datasets.collate import hint
 from graphcl.datasets.dataset import GraphDataset
-from graphcl.datasets.invalid import describe_invalid
 from graphcl.datasets.names import listing
 from graphcl.datasets.preparation import prepare
 from graphcl.datasets.settings import Added, Attributes, Loading, SplitTable, loading
 from graphcl.datasets.sources import Graphs, Request, Source, as_path
-from graphcl.errors import InputError, InputTypeError, one_line, reason, warn
+from graphcl.datasets.tables import describe_invalid
+from graphcl.errors import InputError, InputTypeError, reason, warn
 from graphcl.registry import datasets, sources
 
-_MOST_EDGES, _MOST_IDS = 50_000_000, 2**24
-"""Larger data sets are not searched for edges in one direction only, and for equal ids."""
+_MOST_EDGES = 50_000_000
+"""Larger data sets are not searched for edges in one direction only."""
 
 
 @checked
@@ -98,8 +98,6 @@ def load_dataset(
     if isinstance(source, str) and source in datasets:
         dataset = copy.copy(dataset)
         dataset.name = source
-    if dataset is not source:
-        warn_of_equal_ids(dataset)
     return dataset
 
 
@@ -204,15 +202,3 @@ def _warn_of_one_way_edges(dataset: GraphDataset) -> None:
             "edges; if the graphs are undirected, apply torch_geometric.transforms.ToUndirected() to each "
             "(networkx: graph.to_undirected())"
         )
-
-
-def warn_of_equal_ids(dataset: GraphDataset) -> None:
-    """Warn if several graphs have one id."""
-    ids = dataset.ids if "id" in dataset._data else np.empty(0, np.int64)
-    if len(ids) > _MOST_IDS or (ids.dtype != object and bool((np.diff(ids) > 0).all())):
-        return
-    values, counts = np.unique(ids, return_counts=True)
-    several = np.flatnonzero(counts > 1)
-    if len(several):
-        shown = f"{one_line(repr(values.tolist()[several[0]]), 60)} ({counts[several[0]]} graphs)"
-        warn(f"{dataset.name}: ids of several graphs: {len(several)}, such as {shown}; no table can be joined by them")

@@ -7,7 +7,7 @@ import csv
 import io
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,17 +17,14 @@ import torch
 from torch import Tensor
 
 from graphcl.arguments import did_you_mean, resembling
-from graphcl.datasets.dataset import GraphDataset
-from graphcl.datasets.groups import with_groups
+from graphcl.datasets.dataset import GraphDataset, with_groups
 from graphcl.datasets.relation import Relation
 from graphcl.datasets.tables import delimiter_of, frame, read_frame
-from graphcl.errors import InputError, InputTypeError, one_line, reason, warn
+from graphcl.errors import InputError, one_line, reason, warn
 from graphcl.graphs.segment import group, ranges, repeat
-from graphcl.system.files import check_regular, parse_json, read_json
+from graphcl.system.files import parse_json, read_json
 
 Pairs = Sequence[Sequence[Any]] | Mapping[str, Sequence[Any]]
-Row = tuple[int, dict[str, Any]]
-"""The number of a row, or of its line, in its file, and its cells."""
 _COLUMNS = ("query", "target", "weight", "label", "negative")
 """Columns of pairs; more columns of negatives have a number: `negative_2`."""
 _NEGATIVE = re.compile(r"negative[ _]?\d*").fullmatch
@@ -73,30 +70,25 @@ def read_pairs(path: Path) -> tuple[dict[str, list[str]], Callable[[int], str]]:
 
     The cells are texts; an empty text is a missing value.
     """
-    check_regular(path)
-    kind, numbers = path.suffix.lower(), list[int]()
+    kind = path.suffix.lower()
     try:
         names, rows = _read_rows(path, kind)
-        columns: dict[str, list[str]] = {name: [] for name in names}
-        if len(columns) < len(names):
-            name = next(name for name in names if names.count(name) > 1)
-            raise InputError(f"{path} has {names.count(name)} columns {name!r}; keep one of them.")
-        for number, row in rows:
-            numbers.append(number)
-            for name, cells in columns.items():
-                cells.append(_text(row.get(name)))
-    except (OSError, UnicodeError, csv.Error, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise InputError(f"{path} has {len(twice)} columns {twice[0]!r}; keep one of them.")
+        numbered = list(rows)
+    except InputError:
+        raise
+    except (OSError, csv.Error, ValueError) as error:
         raise InputError(f"cannot read the pairs in {str(path)!r}: {reason(error)}.") from None
-    if not numbers:
+    if not numbered:
         raise InputError(f"{path} lists no pair; write a header `query,target` and one pair per line.")
     unit = "row" if kind in (".parquet", ".xlsx", ".json") else "line"
-    return columns, lambda row: f"{unit} {numbers[row]}"
+    columns = {name: [_text(row.get(name)) for _, row in numbered] for name in names}
+    return columns, lambda row: f"{unit} {numbered[row][0]}"
 
 
-def _read_rows(path: Path, kind: str) -> tuple[list[str], Iterable[Row]]:
-    """Return the names of the columns of a table, and its rows."""
+def _read_rows(path: Path, kind: str) -> tuple[list[str], Iterable[tuple[int, dict[str, Any]]]]:
+    """Return the names of the columns of a table, and the number of each row, or of its line, with its cells."""
     if kind in (".parquet", ".xlsx"):
         table = frame(read_frame(path))
         assert table is not None
@@ -119,14 +111,11 @@ def _read_rows(path: Path, kind: str) -> tuple[list[str], Iterable[Row]]:
     text = path.read_text(encoding="utf-8-sig")
     delimiter = "\t" if kind == ".tsv" else delimiter_of(text.partition("\n")[0], {"query", "target"})
     reader = csv.DictReader(io.StringIO(text), delimiter=delimiter, strict=True, skipinitialspace=True)
-    return list(reader.fieldnames or []), _text_rows(path, reader)
-
-
-def _text_rows(path: Path, reader: csv.DictReader[str]) -> Iterator[Row]:
-    for row in reader:
-        if None in row or None in row.values():
-            raise InputError(f"{path}: line {reader.line_num} has another number of cells than the header; correct it.")
-        yield reader.line_num, row
+    names, table_rows = list(reader.fieldnames or []), [(reader.line_num, row) for row in reader]
+    for number, cells in table_rows:
+        if None in cells or None in cells.values():
+            raise InputError(f"{path}: line {number} has another number of cells than the header; correct it.")
+    return names, table_rows
 
 
 def _text(cell: Any) -> str:
@@ -225,8 +214,6 @@ def _columns(pairs: Any, what: str) -> Mapping[str, Sequence[Any]]:
     """Return the columns of a list of pairs; raise InputError if one is unknown, missing, or of another length."""
     columns = pairs
     if not isinstance(pairs, Mapping):
-        if not isinstance(pairs, Iterable):
-            raise InputTypeError(f"{what} must be a list of tuples, or lists as columns, got {_shown(pairs)}.")
         if isinstance(pairs, np.ndarray | Tensor) and pairs.ndim == 2 and len(pairs) == 2 and pairs.shape[1] > 2:
             raise InputError(f"{what} of shape {[*pairs.shape]} has two rows; give a row for each pair: transpose it.")
         rows = [tuple(pair) if isinstance(pair, list | tuple | np.ndarray | Tensor) else (pair,) for pair in pairs]
@@ -236,8 +223,6 @@ def _columns(pairs: Any, what: str) -> Mapping[str, Sequence[Any]]:
         width = max(map(len, rows), default=2)
         names = ["query", "target", *(f"negative {number}" for number in range(1, width - 1))]
         columns = {name: [row[k] if k < len(row) else None for row in rows] for k, name in enumerate(names)}
-    elif not all(hasattr(cells, "__len__") and not isinstance(cells, str | bytes) for cells in pairs.values()):
-        raise InputTypeError(f"{what} must be a list of tuples, or lists as columns, got {_shown(pairs)}.")
     negatives = [str(key) for key in columns if _NEGATIVE(str(key))]
     if unknown := [str(key) for key in columns if key not in _COLUMNS and str(key) not in negatives]:
         names = [*dict.fromkeys(name for key in unknown for name in resembling(key, _COLUMNS)[:1])]
@@ -274,17 +259,14 @@ def _weights(cells: Sequence[Any], rows: Sequence[int], what: str, at: Callable[
         row = rows[int(wrong.int().argmax())]
         rule = "must be a positive number or empty"
         raise InputError(f"{what}: the weight of {at(row)} {rule}, got {_shown(cells[row])}.")
-    weighted = sum(not _is_empty(cells[row]) for row in rows)
-    if sum(not _is_empty(cell) for cell in cells) > weighted:
-        warn(f"{what}: weights of rows with label 0 have no effect; only pairs have a weight")
-    return weights if weighted else None
+    return None if all(_is_empty(cells[row]) for row in rows) else weights
 
 
 def _number(cell: Any) -> float:
-    """Return a cell as a number; NaN if it is none, as 1_0, which Python reads as 10."""
+    """Return a cell as a number; NaN if it is none."""
     try:
-        return float("nan" if "_" in str(cell) else cell)
-    except (TypeError, ValueError):
+        return float(cell)
+    except ValueError:
         return float("nan")
 
 

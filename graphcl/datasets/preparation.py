@@ -12,14 +12,13 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data, InMemoryDataset, OnDiskDataset
 from torch_geometric.data.separate import separate
 
-from graphcl.datasets.collate import collate_dataset, collate_graphs
+from graphcl.datasets.collate import collate_dataset, collate_graphs, find_invalid
 from graphcl.datasets.dataset import Benchmark, GraphDataset, class_labels
-from graphcl.datasets.groups import GroupNumbers
-from graphcl.datasets.invalid import NoGraphLeftError, describe_invalid, kept_rows
+from graphcl.datasets.relation import GroupNumbers
 from graphcl.datasets.settings import Loading, NodeFeatures
 from graphcl.datasets.sources import Pieces
-from graphcl.datasets.store import find_invalid
-from graphcl.errors import InputError, one_line, warn
+from graphcl.datasets.tables import NoGraphLeftError, describe_invalid, kept_rows
+from graphcl.errors import InputError, warn
 from graphcl.graphs.compact import Compact
 
 _LARGE = 2**22
@@ -60,14 +59,6 @@ def prepare(
     """
     settings = settings or Loading()
     data, slices, ptr, invalid = find_invalid(source, slices, name, start)
-    for key, values in data.to_dict().items():
-        if isinstance(values, list) and all(isinstance(value, str) for value in values):
-            try:
-                "".join(values).encode()
-            except UnicodeEncodeError:  # no file could hold it
-                graph = next(k for k, text in enumerate(values) if text != text.encode(errors="replace").decode())
-                rule = f"`{key}` of graph {graph} must be valid Unicode, got {one_line(ascii(values[graph]), 60)}"
-                raise InputError(f"{name}: {rule}.") from None
     count = len(ptr) - 1
     if invalid and settings.invalid != "skip":
         raise InputError(f'{describe_invalid(invalid, count, name)}; correct the graphs, or set `invalid` to "skip".')

@@ -9,8 +9,8 @@ from typing import Any
 from graphcl.config import Config
 from graphcl.config.settings import TABLE
 from graphcl.datasets import GraphDataset, MappedDataset, load_dataset
-from graphcl.datasets.disk.on_disk import is_on_disk
 from graphcl.datasets.load import claiming
+from graphcl.datasets.on_disk import is_on_disk
 from graphcl.datasets.pair_file import with_pairs
 from graphcl.datasets.settings import KEPT_SETTINGS, Features, Loading, loading
 from graphcl.datasets.sources import Request, as_path

@@ -17,7 +17,7 @@ from torch import nn
 from graphcl.config import Config
 from graphcl.config.settings import TABLE
 from graphcl.datasets.dataset import GraphDataset
-from graphcl.datasets.invalid import write_invalid
+from graphcl.datasets.tables import write_invalid
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores
 from graphcl.evaluate.needs import usual

@@ -15,16 +15,16 @@ from graphcl.augment import Augmentation
 from graphcl.config import Config, build_augmentation
 from graphcl.config.needs import warn_of_unused
 from graphcl.config.resolve import complete_spec
-from graphcl.datasets.invalid import kept_rows
-from graphcl.distributed.batchnorm import synchronise
+from graphcl.datasets.tables import kept_rows
 from graphcl.distributed.launch import Ranks
+from graphcl.distributed.modules import synchronise
 from graphcl.distributed.ranks import across
 from graphcl.errors import InputError, warn
 from graphcl.experiment.output import Output, SeedResult
 from graphcl.experiment.scoring import RowBatches, RowScores, sampled
 from graphcl.graphs.columns import read_vectors, warn_of_scales
 from graphcl.loaders.loader import make_loader
-from graphcl.loaders.order import WHOLE
+from graphcl.loaders.samplers import WHOLE
 from graphcl.losses import Loss
 from graphcl.methods import Method
 from graphcl.methods.method import explain_single_row

@@ -13,14 +13,14 @@ from torch_geometric.data import Data, InMemoryDataset
 from torch_geometric.data.collate import collate
 
 from graphcl.arguments import named_arguments
-from graphcl.datasets.disk.on_disk import CHECKED, MappedDataset
-from graphcl.datasets.store import not_resident
+from graphcl.datasets.collate import not_resident
+from graphcl.datasets.on_disk import CHECKED, MappedDataset
 from graphcl.errors import InputError
 from graphcl.graphs import native
 from graphcl.graphs.batching import assemble, counts_nodes
 from graphcl.graphs.compact import Compact
 from graphcl.graphs.segment import pick, pointers, segment_ids, to_device
-from graphcl.loaders.order import EpochBatches
+from graphcl.loaders.samplers import EpochBatches
 
 _CHUNK = 200_000
 """Number of nodes plus edges at which a chunk of batches is complete on the CPU."""
@@ -61,7 +61,7 @@ class ResidentLoader:
 
     Example:
         >>> from torch_geometric.datasets import FakeDataset
-        >>> from graphcl.loaders.pairs import EpochPairs
+        >>> from graphcl.loaders.samplers import EpochPairs
         >>> dataset = FakeDataset(num_graphs=10)
         >>> [batch.num_graphs for batch in ResidentLoader(dataset, batch_size=4)]
         [4, 4, 2]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import batch_norm, linear
 from torch.utils.dlpack import to_dlpack
 
-from graphcl.distributed.batchnorm import GlobalBatchNorm
+from graphcl.distributed.modules import GlobalBatchNorm
 from graphcl.errors import InputError
 from graphcl.graphs import native
 from graphcl.models.aggregate import CSRAdjacency, SegmentIndex, segment_sum

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from graphcl.config.needs import warn_of_unused
 from graphcl.datasets.dataset import GraphDataset
-from graphcl.datasets.groups import GroupNumbers
+from graphcl.datasets.relation import GroupNumbers
 from graphcl.errors import InputError
 from graphcl.evaluate import usable_folds
 from graphcl.evaluate.needs import is_by_copies, takes, usual

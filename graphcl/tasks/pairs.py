@@ -17,11 +17,9 @@ from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.relation import Relation, relation_of_groups
 from graphcl.errors import InputError
 from graphcl.graphs.columns import Scale
-from graphcl.loaders.listed import ListedPairs
 from graphcl.loaders.loader import make_loader
 from graphcl.loaders.mining import mine_hard_negatives
-from graphcl.loaders.order import WHOLE, EpochBatches, Shard
-from graphcl.loaders.pairs import EpochPairs, segments
+from graphcl.loaders.samplers import WHOLE, EpochBatches, EpochPairs, ListedPairs, Shard, segments
 from graphcl.methods import Method
 from graphcl.models.batchnorm import calibrate
 from graphcl.models.contrastive import ContrastiveModel

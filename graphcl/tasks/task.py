@@ -20,12 +20,12 @@ from graphcl.config import Config
 from graphcl.config.needs import warn_of_unused
 from graphcl.config.settings import Evaluation
 from graphcl.datasets.dataset import GraphDataset
-from graphcl.datasets.groups import describe_groups
+from graphcl.datasets.relation import describe_groups
 from graphcl.errors import InputError
 from graphcl.evaluate.needs import is_by_copies, need_of, usual
 from graphcl.graphs.columns import Scale
 from graphcl.loaders.loader import make_loader
-from graphcl.loaders.order import WHOLE, EpochBatches, Shard
+from graphcl.loaders.samplers import WHOLE, EpochBatches, Shard
 from graphcl.methods import Method
 from graphcl.models.batchnorm import calibrate
 from graphcl.models.contrastive import ContrastiveModel, model_of

@@ -15,8 +15,7 @@ from torch_geometric.data import Batch
 
 from graphcl.augment.transform import Augmentation, as_augmentation
 from graphcl.distributed import ranks
-from graphcl.distributed.batchnorm import GlobalBatchNorm, average_statistics
-from graphcl.distributed.data_parallel import data_parallel, explain_unused_parameters
+from graphcl.distributed.modules import GlobalBatchNorm, average_statistics, data_parallel, explain_unused_parameters
 from graphcl.errors import InputError, warn
 from graphcl.losses.rows import NonFiniteInputError
 from graphcl.methods import KeyQueue, Method, Outcome
@@ -24,7 +23,6 @@ from graphcl.methods.method import explain_single_row
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.training.captured import Captured, check_capture
 from graphcl.training.epoch import Epoch, augmented, batches_of_epoch, larger, measure
-from graphcl.training.optimiser import make_optimizer, rate_factor
 from graphcl.training.randomness import Generators, warn_of_new_draws
 from graphcl.training.settings import LENGTH, TrainingSettings
 
@@ -58,7 +56,7 @@ class Training:
         if not self._parameters:
             raise InputError("all parameters of the method are frozen; let some of them require gradients.")
         self._device = self._parameters[0].device
-        self._optimiser = make_optimizer(settings, self._parameters)
+        self._optimiser = _make_optimizer(settings, self._parameters)
         self._total_steps = _total_steps(settings, loader)
         self._parallel = data_parallel(method, self._device)
         self._skips = settings.non_finite == "skip"
@@ -267,7 +265,6 @@ class Training:
 
         Raises:
             OtherTrainingError: the settings differ.
-            InputError: the state does not fit the weights.
         """
         fixed = self._fixed_settings().items()
         if differing := [key for key, value in fixed if state["settings"].get(key) != value]:
@@ -283,9 +280,6 @@ class Training:
             group["lr"] = rate
         if self.settings.capture:  # recorded steps update the former state of the optimiser
             self._captured = Captured(self._captured_step)
-        for parameter, values in self._optimiser.state.items():
-            if any(isinstance(value, Tensor) and value.shape not in (parameter.shape, ()) for value in values.values()):
-                raise InputError("the optimiser's state does not fit the weights")
         if (relation := self._relation()) is not None:
             sampler: Any = self.loader.batch_sampler  # type: ignore[attr-defined]
             sampler.relation = relation.with_negatives(state["negatives"])
@@ -401,3 +395,34 @@ def _length(loader: Any) -> int | None:
         return len(loader)
     except (TypeError, ValueError):  # PyG's samplers raise ValueError
         return None
+
+
+def _make_optimizer(settings: TrainingSettings, parameters: Sequence[Tensor]) -> torch.optim.Optimizer:
+    """Return Adam, AdamW or SGD with momentum 0.9; scalars, a learned temperature, have no weight decay."""
+    scalars = [parameter for parameter in parameters if parameter.dim() == 0]
+    groups: list[dict[str, Any]] = [{"params": [parameter for parameter in parameters if parameter.dim()]}]
+    if scalars:
+        groups.append({"params": scalars, "weight_decay": 0.0})
+    kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
+    more: dict[str, Any] = {"momentum": 0.9} if settings.optimizer == "sgd" else {"capturable": settings.capture}
+    # A CUDA graph reads the rate of each replay from the device.
+    lr: Any = torch.tensor(settings.lr, device=parameters[0].device) if settings.capture else settings.lr
+    return kinds[settings.optimizer](groups, lr=lr, weight_decay=settings.weight_decay, fused=True, **more)
+
+
+def rate_factor(step: int, total: int, schedule: str, warmup: float) -> float:
+    """Return the factor of the learning rate in step `step`, counted from 0, of `total` steps.
+
+    The factor rises linearly to 1 over the first `warmup * total` steps. Then it stays 1 (`constant`), or falls to 0
+    along half a cosine (`cosine`).
+
+    Example:
+        >>> [round(rate_factor(step, 8, "cosine", 0.25), 2) for step in range(8)]
+        [0.5, 1.0, 1.0, 0.93, 0.75, 0.5, 0.25, 0.07]
+    """
+    rising = warmup * total
+    if step < rising:
+        return min(1.0, (step + 1) / rising)
+    if schedule == "constant":
+        return 1.0
+    return (1 + math.cos(math.pi * min(1.0, (step - rising) / (total - rising)))) / 2

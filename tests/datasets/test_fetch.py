@@ -8,7 +8,7 @@ import time
 import pytest
 from torch_geometric.datasets import TUDataset
 
-import graphcl.datasets.fetch as fetch
+import graphcl.datasets.cache as fetch
 from graphcl.datasets import load_dataset
 from tests.datasets.conftest import write_zip
 
@@ -76,7 +76,7 @@ def test_unknown_names_and_mirrors_without_the_archive(refused, mirror, tmp_path
     monkeypatch.chdir(tmp_path)
     refused("graphs", "write './graphs'")
     write_zip(mirror, "PROTEINS")
-    refused("TINY", "file:// or an http(s):// URL", "s3://bucket", mirror="s3://bucket")
+    refused("TINY", "s3://bucket", "is not a folder with TINY.zip", mirror="s3://bucket")
     refused("TINY", "none", "is not a folder with TINY.zip", mirror=mirror / "none")
     words = ("PROTIENS.zip", "did you mean PROTEINS.zip", "it holds: PROTEINS.zip, TINY.zip")
     refused("PROTIENS", *words, mirror=mirror)

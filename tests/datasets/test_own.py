@@ -195,7 +195,7 @@ def test_the_number_of_nodes_without_features():
 
 
 def test_floating_attributes_of_edges_have_the_type_of_x():
-    for kind in (torch.float64, torch.float16, torch.float8_e4m3fn):
+    for kind in (torch.float64, torch.float16):
         values = torch.tensor([[0.5], [2.0]]).to(kind)
         graphs = [graph(x=torch.ones(3, 2).to(kind), edge_attr=values, edge_weight=values[:, 0])] * 2
         node = [Data(**{**graphs[0].to_dict(), "y": torch.tensor([0, 1, 0])})]
@@ -213,7 +213,6 @@ def bad(value):
 
 
 NONE = PAIR[:, :0]
-QUANTISED = torch.quantize_per_tensor(torch.ones(3, 2), 0.1, 0, torch.qint8)
 EMPTY = graph(0, edge_index=NONE)
 LISTS = [
     ([], "own holds no graph."),
@@ -233,10 +232,6 @@ LISTS = [
     ([graph(y="a"), graph(y=1)], "own: `y` mixes strings and numbers: 'a' of graph 0, 1 of graph 1; use one kind."),
     ([graph(), graph(x=torch.ones(3, 5))], "`x` of graph 1 has shape [3, 5], of graph 0 [3, 2]"),
     ([graph(x=torch.eye(3).to_sparse())] * 2, "`x` must be a dense torch tensor [N, F]"),
-    ([graph(x=torch.ones(3, 2, device="meta"))], "`x` must be a dense torch tensor, got [3, 2] of float32 on"),
-    ([graph(x=QUANTISED)] * 2, "`x` must be a dense torch tensor, got [6, 2] of qint8"),
-    ([graph(pos=QUANTISED)], "`pos` must be a dense torch tensor, got [3, 2] of qint8"),
-    ([graph(edge_index=PAIR.to("meta"))], "`edge_index` of graph 0 must be a dense", 'on the device "meta", without'),
     ([graph(edge_attr=np.ones((2, 1)))] * 2, "`edge_attr` must be a dense torch tensor, got list"),
     (
         [graph(), bad(torch.nan)],
@@ -344,10 +339,6 @@ HOSTILE = [
     (saved({"edge_index": [0, 1, 9]}, edge_index=PAIR), "slices of `edge_index`"),
     (saved({"x": [0, 1, 2]}, edge_index=PAIR, x=PAIR), "slices of `edge_index` not found"),
     (saved({"edge_index": [0, 1, 2]}, edge_index=PAIR.int()), "got [2, 2] of int32"),
-    ([Data(edge_index=NONE, num_nodes=10**12)] * 2, "nodes have neither features nor edges"),
-    ([Data(edge_index=torch.tensor([[10**15], [0]]))] * 2, "nodes have neither features nor edges"),
-    ([Data(edge_index=torch.tensor([[2**63 - 1], [0]]))] * 2, "graph 0 has no nodes"),
-    ([Data(x=torch.ones(1, 1).expand(10**9, 1), edge_index=NONE)] * 2, "its tensors claim 8000000000 bytes"),
     (collated(_num_nodes=[1, "2"]), "cannot load"),
     (collated(_num_nodes=[-1]), "`num_nodes` is given for 1 of 4 graphs"),
 ]

@@ -23,7 +23,7 @@ from graphcl.extensions.nodes.models import NodeModel, node_gcn
 from graphcl.extensions.nodes.task import NeighbourLoader
 from graphcl.graphs.compact import Compact
 from graphcl.loaders import resident
-from graphcl.loaders.pairs import EpochPairs
+from graphcl.loaders.samplers import EpochPairs
 from graphcl.models.batchnorm import Padding, calibrate, padded_norm
 from graphcl.registry import augmentations, encoders, losses, methods
 from graphcl.training import epoch

@@ -10,8 +10,7 @@ import torch.distributed as dist
 
 from graphcl import GIN, ContrastiveModel, Identity, Loss, NodeDrop, OneOf
 from graphcl.distributed import ranks
-from graphcl.distributed.batchnorm import synchronise
-from graphcl.distributed.data_parallel import data_parallel
+from graphcl.distributed.modules import data_parallel, synchronise
 from graphcl.graphs.batching import with_entries
 from graphcl.registry import methods
 from tests.methods.small import OF_GRAPHS, graphs, pick, schedule, seeded, vectors

@@ -10,9 +10,9 @@ import torch.distributed as dist
 
 import graphcl.training.checkpoint
 from graphcl import GRACE, Loss, TwoViews, load_dataset, make_config
-from graphcl.datasets.groups import with_groups
+from graphcl.datasets.dataset import with_groups
 from graphcl.distributed import ranks
-from graphcl.distributed.data_parallel import data_parallel
+from graphcl.distributed.modules import data_parallel
 from graphcl.errors import Stopped
 from graphcl.extensions.nodes.models import NodeModel, node_gcn
 from graphcl.losses.rows import NonFiniteInputError

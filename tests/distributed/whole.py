@@ -13,7 +13,7 @@ from torch import nn
 
 from graphcl import InputError
 from graphcl.distributed import ranks
-from graphcl.distributed.batchnorm import GlobalBatchNorm, average_statistics, synchronise
+from graphcl.distributed.modules import GlobalBatchNorm, average_statistics, synchronise
 from graphcl.losses import barlow_twins, infonce, sigreg, vicreg
 from graphcl.losses.rows import NonFiniteInputError
 

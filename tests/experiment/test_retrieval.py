@@ -14,7 +14,7 @@ from graphcl import InputError, load_dataset, make_config, run
 from graphcl.evaluate import rank_queries, retrieval
 from graphcl.experiment import scoring
 from graphcl.graphs.wl import histogram, numbered, unary
-from graphcl.loaders.pairs import EpochPairs
+from graphcl.loaders.samplers import EpochPairs
 from graphcl.references.rows import Inputs
 from graphcl.references.wl import first_colours, kernel, wl, wl_oa
 from graphcl.report.summary import protocol_line

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from graphcl import InputError
 from graphcl.datasets.pair_file import make_relation
-from graphcl.loaders.listed import ListedPairs
+from graphcl.loaders.samplers import ListedPairs
 from tests.strategies import QUICK, seeded
 
 N = 12

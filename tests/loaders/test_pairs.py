@@ -12,13 +12,10 @@ from torch_geometric.loader import DataLoader
 from graphcl import GIN, ContrastiveModel, TwoViews, train
 from graphcl.augment import Identity
 from graphcl.datasets import load_dataset, write_on_disk
-from graphcl.datasets.groups import GroupNumbers
-from graphcl.datasets.relation import relation_of_groups
-from graphcl.loaders.listed import ListedPairs
-from graphcl.loaders.loader import make_loader
-from graphcl.loaders.pairs import EpochPairs
+from graphcl.datasets.relation import GroupNumbers, relation_of_groups
+from graphcl.loaders.loader import StreamingLoader, make_loader
 from graphcl.loaders.resident import ResidentLoader
-from graphcl.loaders.streaming import StreamingLoader
+from graphcl.loaders.samplers import EpochPairs, ListedPairs
 from graphcl.losses import supcon
 from graphcl.training.epoch import augmented
 from tests.conftest import small_graphs

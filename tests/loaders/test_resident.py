@@ -12,10 +12,9 @@ from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset, Tempo
 from torch_geometric.loader import DataLoader
 
 from graphcl.errors import InputTypeError
-from graphcl.loaders.loader import make_loader
-from graphcl.loaders.order import EpochBatches
+from graphcl.loaders.loader import StreamingLoader, make_loader
 from graphcl.loaders.resident import ResidentLoader
-from graphcl.loaders.streaming import StreamingLoader
+from graphcl.loaders.samplers import EpochBatches
 from tests.datasets.graphs import Held, Saved, graphs_with, one_line
 from tests.strategies import QUICK, assert_law, assert_same_batch, seeded, uniform
 

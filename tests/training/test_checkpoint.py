@@ -13,7 +13,7 @@ from torch_geometric.loader import DataLoader
 
 import graphcl.training.checkpoint
 from graphcl import GIN, Checkpoints, ContrastiveModel, InputError, TwoViews, load_dataset, make_config, train
-from graphcl.datasets.groups import with_groups
+from graphcl.datasets.dataset import with_groups
 from graphcl.errors import Stopped
 from graphcl.system.signals import Stop
 from graphcl.training.checkpoint import read_checkpoint

@@ -26,7 +26,7 @@ from graphcl import (
 from graphcl.augment import random2
 from graphcl.datasets.relation import Relation
 from graphcl.graphs.batching import split
-from graphcl.loaders.listed import ListedPairs
+from graphcl.loaders.samplers import ListedPairs
 from graphcl.losses import Loss, infonce
 from graphcl.methods import Method
 from graphcl.registry import losses, methods

@@ -10,8 +10,8 @@ from torch_geometric.data import Data
 from torch_geometric.io import read_tu_data
 
 from graphcl.datasets import load_dataset, open_on_disk, write_on_disk
-from graphcl.datasets.invalid import InvalidGraph, write_invalid
 from graphcl.datasets.pair_file import read_pairs
+from graphcl.datasets.tables import InvalidGraph, write_invalid
 from graphcl.extensions.molecules.parse import InvalidRow
 from graphcl.loaders.loader import make_loader
 from graphcl.registry import import_files, losses

@@ -12,10 +12,10 @@ from typing import Any, ClassVar, NamedTuple
 from torch import Tensor
 from torch_geometric.data import Data
 
+from graphcl.datasets.cache import Mirror
 from graphcl.datasets.dataset import Benchmark, Classes, GraphDataset
-from graphcl.datasets.fetch import Mirror
-from graphcl.datasets.invalid import Invalid
 from graphcl.datasets.settings import Loading
+from graphcl.datasets.tables import Invalid
 from graphcl.system.files import check_regular
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from graphcl.datasets.collate import collate_dataset, collate_graphs
 from graphcl.datasets.dataset import GraphDataset
-from graphcl.datasets.disk.on_disk import is_on_disk, open_on_disk
 from graphcl.datasets.names import SYNTHETIC
+from graphcl.datasets.on_disk import is_on_disk, open_on_disk
 from graphcl.datasets.preparation import read_pieces
 from graphcl.datasets.sources import Graphs, Pieces, Request, Source
 from graphcl.datasets.synthetic import synthetic

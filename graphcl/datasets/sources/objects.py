@@ -273,6 +273,4 @@ def _numbers(values: object, name: str) -> Tensor:
         array = np.asarray(values)
     if array.dtype.kind not in "biuf":
         raise InputError(f"{name} must be numbers, the same count each; got {str(values)[:60]}.")
-    if array.dtype.kind == "u" and array.size and array.max() >= 2**63:
-        raise InputError(f"{name} must be below 2^63, got {array.max()}; use a string.")
     return torch.from_numpy(np.array(array, dtype=np.float64 if array.dtype.kind == "f" else np.int64))

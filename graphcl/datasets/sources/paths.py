@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,11 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.data.separate import separate
 
+from graphcl.datasets.cache import allow_pyg_containers
 from graphcl.datasets.collate import collate_graphs, has_sparse_edges
 from graphcl.datasets.settings import Attributes
 from graphcl.datasets.sources import Graphs, Request, Source
 from graphcl.datasets.sources.objects import collate_objects
-from graphcl.datasets.staging import allow_pyg_containers
 from graphcl.errors import InputError, one_line, reason
 from graphcl.graphs.columns import read_vectors, standardised_vectors
 from graphcl.registry import sources
@@ -149,7 +148,7 @@ def read_networks(path: Path) -> list[Any]:
     """Return the networkx graphs in a GraphML or node-link JSON file, or the one in a GML file.
 
     Raises:
-        InputError: the file cannot be read, an edge ends at a node that is not listed, or a node is listed twice.
+        InputError: the file cannot be read, or an edge ends at a node that is not listed.
     """
     networkx = importlib.import_module("networkx")
     kind = path.suffix.lower()
@@ -181,9 +180,6 @@ def _read_graphml(path: Path, networkx: Any) -> list[Any]:
     if not graphs:
         raise InputError("it holds no graph")
     for graph, element in zip(graphs, elements, strict=True):
-        for entry in element.iter():
-            keys = [data.get("key") for data in entry.findall(f"{{{reader.NS_GRAPHML}}}data")]
-            _refuse_repeated(keys, f"the <{entry.tag.rpartition('}')[2]}> {entry.get('id', '')!r} has two values of")
         _check_nodes(graph, [node.get("id") for node in element.iter(f"{{{reader.NS_GRAPHML}}}node")])
         for key, entries in (("node_default", graph.nodes(data=True)), ("edge_default", graph.edges(data=True))):
             usual = graph.graph.pop(key, {})  # networkx does not fill in the defaults of the file
@@ -204,32 +200,17 @@ def _node_link(content: Any, networkx: Any) -> Any:
     if missing := [name for name in ("nodes", key) if name not in content]:
         names = "`links` or `edges`" if missing[0] == key else "`nodes`"
         raise InputError(f"it has no {names}; write it by networkx.node_link_data")
-    if not isinstance(content.get("graph", {}), dict) or type(content.get("directed", False)) is not bool:
-        raise InputError("`graph` must be an object, and `directed` true or false")
     name = "edges" if "edges" in inspect.signature(networkx.node_link_graph).parameters else "link"
     graph = networkx.node_link_graph(content, **{name: key})
     nodes = [node.get("id", number) for number, node in enumerate(content["nodes"])]
     _check_nodes(graph, [tuple(node) if isinstance(node, list) else node for node in nodes])
-    if len(content[key]) > graph.number_of_edges():  # networkx keeps the attributes of the last one
-        places = ("source", "target", "key")[: 2 + graph.is_multigraph()]
-        for edge in (edge for edge in content[key] if all(place in edge for place in places)):
-            ends = [tuple(edge[end]) if isinstance(edge[end], list) else edge[end] for end in places]
-            if any(edge.get(name, value) != value for name, value in graph.edges[ends].items()):
-                raise InputError(f"it lists twice, with different attributes, the edge {one_line(repr(ends), 40)}")
     return graph
 
 
 def _check_nodes(graph: Any, listed: list[Any]) -> None:
-    """Raise InputError if an edge added a node to `graph` that is not `listed`, or a node is listed twice."""
-    _refuse_repeated(listed, "it lists twice the node")
+    """Raise InputError if an edge added a node to `graph` that is not `listed`, as networkx says nothing."""
     names = {*listed}
     if unlisted := [node for node in graph if node not in names]:
         raise InputError(f"an edge ends at node {one_line(repr(unlisted[0]), 40)}, which is not listed")
     if len(names) > len(graph):
         raise InputError("it holds a graph within a node, and nested graphs are not read")
-
-
-def _refuse_repeated(names: list[Any], what: str) -> None:
-    repeated = [name for name, count in Counter(names).items() if count > 1]
-    if repeated:
-        raise InputError(f"{what} {one_line(repr(repeated[0]), 40)}")

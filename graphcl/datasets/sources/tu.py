@@ -27,16 +27,14 @@ from torch_geometric.datasets import TUDataset
 from torch_geometric.io.tu import split
 from torch_geometric.utils import coalesce, one_hot, remove_self_loops
 
-from graphcl.datasets.fetch import fetch, unpack
+from graphcl.datasets.cache import allow_pyg_containers, fetch, load_cached, unpack
+from graphcl.datasets.collate import check_store
 from graphcl.datasets.names import TU_NAMES, dataset_names, listing, suggestion
 from graphcl.datasets.settings import TUFeatures
 from graphcl.datasets.sources import Graphs, Request, Source
-from graphcl.datasets.staging import allow_pyg_containers, load_cached
-from graphcl.datasets.store import check_store
 from graphcl.errors import InputError, one_line, warn
 from graphcl.registry import sources
 from graphcl.system.arrays import write_torch_file
-from graphcl.system.memory import total_memory
 
 PARTS = (
     "A", "graph_indicator", "graph_labels", "graph_attributes", "node_labels", "node_attributes", "edge_labels",
@@ -196,8 +194,6 @@ def read_texts(folder: Path, prefix: str, name: str) -> Texts:
             counts = f"{len(file.lines)} lines for {rows[unit]} {unit}s"
             raise InputError(f"{file.name} has {counts}; write one line for each.")
         values[part] = torch.from_numpy(file.numbers()).float() if "attr" in part else _labels(file)
-        if "attr" in part or part == "graph_labels":
-            file.check_decimals()
     x, edge_attr = (torch.cat([values[f"{unit}_attributes"], values[f"{unit}_labels"]], 1) for unit in ("node", "edge"))
     y = values["graph_labels" if "graph_labels" in files else "graph_attributes"]
     edges, edge_attr = coalesce(*remove_self_loops(torch.from_numpy(ends.T - 1), edge_attr), len(graph))
@@ -219,13 +215,7 @@ def _labels(file: _TextFile) -> Tensor:
     low = labels.min(dim=0).values
     large = (labels.double() - low.double() > _MAX_LABEL).any(dim=1)  # a difference of int64 could overflow
     file.refuse_first(large.numpy(), f"a label is more than {_MAX_LABEL} above the smallest; number them from 0")
-    labels = labels - low
-    columns = int((labels.max(dim=0).values + 1).sum())
-    size = 8 * len(labels) * columns  # while the columns are joined
-    if size > total_memory():
-        text = f"its {len(labels)} labels take {columns} columns, one for each number up to the largest"
-        raise InputError(f"{file.name}: {text}, of {size / 1e9:.0f} GB; number the labels 0, 1, 2, ... without gaps.")
-    return torch.cat([one_hot(column) for column in labels.unbind(dim=1)], dim=1)
+    return torch.cat([one_hot(column) for column in (labels - low).unbind(dim=1)], dim=1)
 
 
 class _TextFile:
@@ -261,17 +251,6 @@ class _TextFile:
         """Raise InputError about the first line that is `wrong [lines]`, if there is one."""
         if wrong.any():
             self.refuse(int(wrong.argmax()), rule)
-
-    def check_decimals(self) -> None:
-        """Refuse decimal commas, or warn of them where two columns of whole numbers look the same."""
-        if not all(re.fullmatch(r"\s*[+-]?\d+,\d+\s*", line) for line in self.lines):
-            return
-        for row, line in enumerate(self.lines):
-            if re.fullmatch(r".*,0\d+\s*", line):
-                self.refuse(row, f"{_quoted(line)} has a decimal comma; write a decimal point")
-        if self.lines and not all(cell.strip("-+ ") in ("0", "1") for line in self.lines for cell in line.split(",")):
-            advice = "if they are one number with a decimal comma, write a decimal point"
-            warn(f"{self.name}: every line, such as {_quoted(self.lines[0])}, is read as two whole numbers; {advice}")
 
     def numbers(self) -> NDArray[np.float64]:
         """Return numbers `[lines, columns]`; some may be NaN."""
@@ -350,7 +329,7 @@ class _TextFile:
 
 def _number(cell: str) -> float | None:
     try:
-        return None if "_" in cell else float(cell)
+        return float(cell)
     except ValueError:
         return None
 

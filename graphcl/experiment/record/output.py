@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from graphcl.config import Config
-from graphcl.datasets.invalid import write_invalid
+from graphcl.datasets.tables import write_invalid
 from graphcl.distributed.launch import Ranks
 from graphcl.errors import InputError, Stopped
 from graphcl.evaluate.needs import is_by_copies, takes, usual

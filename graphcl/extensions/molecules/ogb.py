@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
+from graphcl.datasets.cache import checked_split, load_archive, open_reader
+from graphcl.datasets.collate import check_store
 from graphcl.datasets.dataset import Benchmark, Collated
 from graphcl.datasets.names import listing, suggestion
-from graphcl.datasets.ogb import checked_split, load_archive, open_reader
 from graphcl.datasets.sources import Graphs, Request, Source
-from graphcl.datasets.store import check_store
 from graphcl.errors import InputError
 from graphcl.registry import datasets, sources
 from graphcl.system.optional import import_ogb

@@ -49,7 +49,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphcl.datasets.dataset import is_whole
-from graphcl.datasets.invalid import NoGraphLeftError
+from graphcl.datasets.tables import NoGraphLeftError
 from graphcl.errors import InputError, one_line, warn
 from graphcl.extensions.molecules import import_rdkit
 from graphcl.extensions.molecules.table import REACTION, Table, where

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from graphcl.datasets.dataset import Benchmark, Collated, GraphDataset
-from graphcl.datasets.invalid import kept_rows
 from graphcl.datasets.sources import Graphs, Pieces, Request, Source
+from graphcl.datasets.tables import kept_rows
 from graphcl.errors import InputError, one_line, warn
 from graphcl.extensions.molecules import MoleculeSettings, import_rdkit
 from graphcl.extensions.molecules.parse import Parser, concatenate, is_classes, parse_by

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphcl.datasets.groups import GroupNumbers
 from graphcl.datasets.names import dataset_names, listing, suggestion
+from graphcl.datasets.relation import GroupNumbers
 from graphcl.datasets.tables import DELIMITERS, delimiter_of, frame, read_frame
 from graphcl.errors import InputError, one_line, reason, warn
 from graphcl.extensions.molecules import import_rdkit

@@ -8,7 +8,7 @@
 | `ogbn-arxiv`, `ogbn-products` | ogb, with its split | as given |
 | `sbm`, `sbm-N` | generated, with N nodes | noise around the mean of the class |
 
-What PyG's classes lack: a `mirror`, an atomic download and one process at a time (`graphcl.datasets.staging`). The
+What PyG's classes lack: a `mirror`, an atomic download and one process at a time (`graphcl.datasets.cache`). The
 files of Planetoid are pickles of Python 2, which PyG loads without a check; a pickle can run code.
 """
 
@@ -31,16 +31,23 @@ from torch_geometric.data import Data
 from torch_geometric.transforms import NormalizeFeatures
 from torch_geometric.utils import coalesce, to_undirected
 
-from graphcl.datasets.collate import collate_graphs
+from graphcl.datasets.cache import (
+    Mirror,
+    Reader,
+    allow_pyg_containers,
+    checked_split,
+    fetch,
+    load_archive,
+    load_cached,
+    no_pickles,
+    open_reader,
+)
+from graphcl.datasets.collate import check_store, collate_graphs
 from graphcl.datasets.dataset import GraphDataset, class_labels
-from graphcl.datasets.fetch import Mirror, fetch
 from graphcl.datasets.names import suggestion
-from graphcl.datasets.ogb import checked_split, load_archive, open_reader
 from graphcl.datasets.preparation import node_features
 from graphcl.datasets.settings import NodeFeatures
 from graphcl.datasets.sources import Request, Source
-from graphcl.datasets.staging import Reader, allow_pyg_containers, load_cached, no_pickles
-from graphcl.datasets.store import check_store
 from graphcl.errors import InputError, InputTypeError
 from graphcl.registry import datasets, sources
 from graphcl.system.arrays import read_torch_file

@@ -15,7 +15,7 @@ from graphcl.datasets.dataset import GraphDataset
 from graphcl.errors import InputError
 from graphcl.extensions.nodes.datasets import NodeDataset
 from graphcl.extensions.nodes.models import NodeModel, NodeRows
-from graphcl.loaders.order import WHOLE, EpochBatches, Shard
+from graphcl.loaders.samplers import WHOLE, EpochBatches, Shard
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods, tasks
 from graphcl.tasks.task import Task

@@ -14,10 +14,8 @@ from graphcl.evaluate.folds import embedding
 from graphcl.evaluate.graphs.retrieval import cosine_kernel, sparse_kernel
 from graphcl.evaluate.ranking import Similarity
 from graphcl.extensions.sparse.encoder import SparseModel, WLSparse
-from graphcl.loaders.listed import ListedPairs
-from graphcl.loaders.order import EpochBatches
-from graphcl.loaders.pairs import EpochPairs
 from graphcl.loaders.resident import ResidentLoader
+from graphcl.loaders.samplers import EpochBatches, EpochPairs, ListedPairs
 from graphcl.losses import Loss
 from graphcl.methods import TwoViews
 from graphcl.references.rows import Inputs

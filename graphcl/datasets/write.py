@@ -18,8 +18,10 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphcl.arguments import checked, keywords
+from graphcl.datasets.collate import describe, not_resident
 from graphcl.datasets.dataset import GraphDataset
-from graphcl.datasets.disk.on_disk import (
+from graphcl.datasets.load import kind_of, load_dataset
+from graphcl.datasets.on_disk import (
     CODES,
     HEADER,
     META,
@@ -29,11 +31,9 @@ from graphcl.datasets.disk.on_disk import (
     npy_header,
     open_on_disk,
 )
-from graphcl.datasets.invalid import write_invalid
-from graphcl.datasets.load import kind_of, load_dataset, warn_of_equal_ids
 from graphcl.datasets.settings import Loading, Table, loading
 from graphcl.datasets.sources import Pieces, Request, as_path
-from graphcl.datasets.store import describe, not_resident
+from graphcl.datasets.tables import write_invalid
 from graphcl.errors import InputError, one_line, reason
 from graphcl.graphs.compact import ROWS, Compact, Layout, layout_of
 from graphcl.system.arrays import encode, write_array
@@ -110,9 +110,7 @@ def write_on_disk(
             line = f"parsed rows are kept in {kept}; the same command parses the rest"
             raise type(interrupt)(line) from None
         raise
-    packed = open_on_disk(path)
-    warn_of_equal_ids(packed)
-    return packed
+    return open_on_disk(path)
 
 
 class _Writer:

@@ -8,7 +8,7 @@
     FOLDER/split.train.npy  benchmark only: indices of the training graphs; also split.valid.npy, split.test.npy
 
 `numpy.load(file, mmap_mode="r")` reads each `.npy` file. Writing a folder checks all values. Opening a folder checks
-`graphcl.json`, file headers, sizes, slices, classes and splits; edges and features are checked when they are read.
+`graphcl.json`, file headers, sizes and slices; edges and features are checked when they are read.
 """
 
 from __future__ import annotations
@@ -30,10 +30,9 @@ from torch_geometric.data import Data
 from torch_geometric.data.separate import separate
 
 from graphcl.arguments import Count, Name, Settings, interval, named_arguments, problems
+from graphcl.datasets.collate import LARGEST, describe
 from graphcl.datasets.dataset import Benchmark, Classes, GraphDataset
-from graphcl.datasets.groups import NO_GROUP
 from graphcl.datasets.settings import FeatureName
-from graphcl.datasets.store import LARGEST, describe
 from graphcl.errors import InputError, one_line, reason
 from graphcl.graphs.compact import Compact, Layout
 from graphcl.system.arrays import decode
@@ -188,63 +187,33 @@ def check_attribute(key: str, what: str) -> None:
 
 
 def _open(path: Path) -> MappedDataset:
+    """Open the folder `path`; check the slices and sizes, which index operations rely on."""
     meta = _read_meta(path / META)
     n, data, slices, cuts = meta.num_graphs, Data(), dict[str, Tensor](), dict[str, Tensor]()
-
-    def need(ok: object, name: str, rule: str, value: Tensor | None = None) -> None:
-        if not ok:
-            got = "" if value is None else f", got {describe(value)}"
-            raise InputError(f"{path / name}.npy must be {rule}{got}; write the folder again.")
-
     for key in set(meta.attributes.values()):
         cut = cuts[key] = map_npy(path / f"{key}.slices.npy")
-        valid = cut.shape == (n + 1,) and cut.dtype == torch.long and cut[0] == 0 and bool((cut[1:] >= cut[:-1]).all())
-        need(valid, f"{key}.slices", f"[{n + 1}] of int64, start at 0 and ascend, for {n} graphs", cut)
+        if not (cut.shape == (n + 1,) and cut.dtype == torch.long and cut[0] == 0 and bool((cut.diff() >= 0).all())):
+            rule = f"[{n + 1}] of int64, start at 0 and ascend, for {n} graphs, got {describe(cut)}"
+            raise InputError(f"{path / key}.slices.npy must be {rule}; write the folder again.")
     for key, cut_as in meta.attributes.items():
         value, cut, compact = map_npy(path / f"{key}.npy"), cuts[cut_as], meta.compact.get(key)
         if compact is not None:
-            blocks = tuple(zip(compact.kinds, compact.widths, strict=False))
-            layout = Layout(getattr(torch, compact.dtype), blocks)
-            fits = value.dim() == 2 and value.dtype == torch.uint8 and value.size(1) == layout.row_bytes
-            rule = f"[rows, {layout.row_bytes}] of uint8, for fewer than 65,536 columns"
-            need(fits and layout.width < 2**16, key, rule, value)
+            layout = Layout(getattr(torch, compact.dtype), tuple(zip(compact.kinds, compact.widths, strict=True)))
             value = Compact(value, layout)
         size = value.size(data.__cat_dim__(key, value) or 0) if value.dim() else -1
-        need(size == int(cut[-1]), key, f"of {int(cut[-1])} entries, as {cut_as}.slices.npy", value)
+        if size != int(cut[-1]):
+            rule = f"of {int(cut[-1])} entries, as {cut_as}.slices.npy, got {describe(value)}"
+            raise InputError(f"{path / key}.npy must be {rule}; write the folder again.")
         data[key], slices[key] = value, cut
         if key in meta.texts:
-            need(value.dtype == torch.uint8 and value.dim() == 1, key, "bytes", value)
-            try:
-                data[key], slices[key] = decode(value.numpy(), cut.numpy()), torch.arange(n + 1)
-            except UnicodeDecodeError:
-                need(False, key, "UTF-8")
-
-    x, edges, y, group = data.x, data.edge_index, data.y, data.get("group")
-    numbers = x.is_floating_point() or x.dtype == torch.long
-    need(x.dim() == 2 and numbers, "x", "[N, F] of floating numbers or int64", x)
-    need(edges.shape[:-1] == (2,) and edges.dtype == torch.long, "edge_index", "[2, E] of int64", edges)
-    for key, other in (("pos", "x"), ("edge_attr", "edge_index"), ("edge_weight", "edge_index")):
-        same = key not in slices or torch.equal(slices[key], slices[other])
-        need(same, f"{key}.slices", f"equal to {other}.slices.npy", slices.get(key))
-    need(bool((slices["x"].diff() > 0).all()), "x.slices", "ascending, as each graph has a node")
-    need(meta.degree_columns <= x.size(1), "x", f"of {meta.degree_columns} columns or more", x)
-    if group is not None:
-        valid = group.shape == (n,) and group.dtype == torch.long and group.min() >= NO_GROUP
-        need(valid, "group", f"[{n}] of int64, -1 for no group", group)
+            data[key], slices[key] = decode(value.numpy(), cut.numpy()), torch.arange(n + 1)
     classes: Classes | None = None
     if meta.classes is not None:
         texts = any(isinstance(value, str) for value in meta.classes)
         classes = np.array(meta.classes, dtype=object) if texts else torch.tensor(meta.classes, dtype=torch.long)
-        valid = y is not None and y.shape == (n,) and y.dtype == torch.long and y.min() >= 0 and y.max() < len(classes)
-        need(valid, "y", f"[{n}] of int64 in [0, {len(classes)}), the number of classes", y)
     benchmark = None
     if meta.benchmark is not None:
-        tasks, parts = meta.benchmark.num_tasks, ("train", "valid", "test")
-        need(y is not None and y.shape == (n, tasks), "y", f"[{n}, {tasks}], one column a task", y)
-        split = {part: map_npy(path / f"split.{part}.npy") for part in parts}
-        for part, rows in split.items():
-            valid = rows.dim() == 1 and rows.dtype == torch.long and bool(((rows >= 0) & (rows < n)).all())
-            need(valid, f"split.{part}", f"graph indices, int64 in [0, {n})", rows)
+        split = {part: map_npy(path / f"split.{part}.npy") for part in ("train", "valid", "test")}
         benchmark = Benchmark(split=split, **meta.benchmark.model_dump())
     dataset = MappedDataset(data, slices, meta.name, meta.features, classes, meta.degree_columns, benchmark)
     dataset.folder = path

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from graphcl.datasets import load_dataset, staging
+from graphcl.datasets import cache, load_dataset
 from graphcl.datasets.sources import tu
 from graphcl.errors import InputError
 
@@ -62,7 +62,7 @@ def test_a_failure_leaves_nothing(mirror, root, monkeypatch):
 def test_places_without_locks_or_permission(mirror, root, tmp_path, monkeypatch):
     """Test a file system without locks, such as some network file systems, and a cache that is only readable."""
     with monkeypatch.context() as patch:
-        patch.setattr(staging.FileLock, "acquire", Mock(side_effect=NotImplementedError))
+        patch.setattr(cache.FileLock, "acquire", Mock(side_effect=NotImplementedError))
         assert len(load_dataset("TINY", root, mirror)) == 3
     (root / ".TINY.lock").mkdir()  # a lock cannot be taken
     assert len(load_dataset("TINY", root)) == 3

@@ -1,1 +1,0 @@
-"""Data sets in a folder, memory-mapped."""
