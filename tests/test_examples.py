@@ -28,7 +28,7 @@ GRAPHS = functools.cache(functools.partial(synthetic, num_graphs=200))
 
 def generate(monkeypatch, graphs):
     """Let `graphs` generate the data set "synthetic"."""
-    for module in ("graphcl.datasets.sources.names", "graphcl.datasets.synthetic"):
+    for module in ("graphcl.datasets.sources.objects", "graphcl.datasets.synthetic"):
         monkeypatch.setattr(f"{module}.synthetic", graphs)
 
 

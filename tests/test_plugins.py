@@ -162,7 +162,7 @@ def known(monkeypatch, folder):
     """Replace the library's registry of data sets by a new registry, which reads the installed entry points."""
     fresh = Registry("data set", "graphcl.datasets.names", group="graphcl.datasets")
     fresh.reserve("synthetic", "MUTAG")
-    for place in ("load", "names", "sources.names"):
+    for place in ("load", "names", "sources.objects"):
         monkeypatch.setattr(f"graphcl.datasets.{place}.datasets", fresh)
     code = """import torch
 from torch_geometric.data import Data, InMemoryDataset

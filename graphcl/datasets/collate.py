@@ -204,11 +204,7 @@ def find_invalid(
 def _complete_slices(data: Data, slices: Cuts | None, what: str) -> tuple[dict[str, Tensor], int]:
     """Return the checked slices of the attributes of `data`, and the number of graphs."""
     cuts = {key: cut for key, cut in (slices or {}).items() if key in data}
-    flat = {
-        key: cut.cpu()
-        for key, cut in cuts.items()
-        if isinstance(cut, Tensor) and cut.dim() == 1 and len(cut) > 0 and cut.dtype == torch.long
-    }
+    flat = {key: cut.cpu() for key, cut in cuts.items() if isinstance(cut, Tensor)}
     stated = getattr(data, "_num_nodes", None)
     sizes = [len(cut) - 1 for cut in flat.values()] + ([] if stated is None else [len(stated)])
     num_graphs = 1 if slices is None else max(sizes, default=0)

@@ -22,7 +22,7 @@ from graphcl.datasets.relation import Relation
 from graphcl.datasets.tables import delimiter_of, frame, read_frame
 from graphcl.errors import InputError, one_line, reason, warn
 from graphcl.graphs.segment import group, ranges, repeat
-from graphcl.system.files import parse_json, read_json
+from graphcl.system.files import check_regular, parse_json, read_json
 
 Pairs = Sequence[Sequence[Any]] | Mapping[str, Sequence[Any]]
 _COLUMNS = ("query", "target", "weight", "label", "negative")
@@ -70,6 +70,7 @@ def read_pairs(path: Path) -> tuple[dict[str, list[str]], Callable[[int], str]]:
 
     The cells are texts; an empty text is a missing value.
     """
+    check_regular(path)
     kind = path.suffix.lower()
     try:
         names, rows = _read_rows(path, kind)
@@ -112,8 +113,8 @@ def _read_rows(path: Path, kind: str) -> tuple[list[str], Iterable[tuple[int, di
     delimiter = "\t" if kind == ".tsv" else delimiter_of(text.partition("\n")[0], {"query", "target"})
     reader = csv.DictReader(io.StringIO(text), delimiter=delimiter, strict=True, skipinitialspace=True)
     names, table_rows = list(reader.fieldnames or []), [(reader.line_num, row) for row in reader]
-    for number, cells in table_rows:
-        if None in cells or None in cells.values():
+    for number, row in table_rows:
+        if None in row or None in row.values():
             raise InputError(f"{path}: line {number} has another number of cells than the header; correct it.")
     return names, table_rows
 

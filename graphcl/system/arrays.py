@@ -18,7 +18,7 @@ from typing import IO, Any
 import numpy as np
 
 from graphcl.errors import InputError, one_line, reason
-from graphcl.system.files import write_whole
+from graphcl.system.files import check_regular, write_whole
 
 MAPPED = 16 * 2**20
 """Bytes from which an array of a `.npz` file is memory-mapped."""
@@ -30,6 +30,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     Raises:
         InputError: the file cannot be read or is corrupted.
     """
+    check_regular(path)
     try:
         with np.load(path, allow_pickle=False) as arrays:
             values = {name: _mapped(path, arrays, name) for name in arrays.files}
@@ -128,6 +129,7 @@ def read_torch_file(path: Path, instead: str) -> Any:
     """
     import torch  # imported here, as help texts need no torch
 
+    check_regular(path)
     try:
         with zipfile.ZipFile(path) as archive:
             if any(name.endswith("/constants.pkl") for name in archive.namelist()):

@@ -1,4 +1,4 @@
-"""Read graphs from files and folders: of PyG, of networkx, and matrices of numbers."""
+"""Read graphs from files and folders: of PyG, of networkx, of `graphcl pack`, and matrices of numbers."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch_geometric.data.separate import separate
 
 from graphcl.datasets.cache import allow_pyg_containers
 from graphcl.datasets.collate import collate_graphs, has_sparse_edges
+from graphcl.datasets.on_disk import is_on_disk, open_on_disk
 from graphcl.datasets.settings import Attributes
 from graphcl.datasets.sources import Graphs, Request, Source
 from graphcl.datasets.sources.objects import collate_objects
@@ -97,6 +98,26 @@ class Folder(Source):
                     attributes["id"] = f"{file.stem}/{number}" if len(read) > 1 else file.stem
             graphs += read
         return collate_objects(graphs, folder.name, request.settings)
+
+
+@sources.register("packed", takes="a folder of graphcl pack")
+class Packed(Source):
+    """Folder that `write_on_disk` wrote; memory-mapped, with the features it was written with."""
+
+    place = 30
+
+    def claims(self, source: Any, request: Request) -> bool:
+        """Return whether `source` is such a folder."""
+        return isinstance(source, Path) and is_on_disk(source)
+
+    def read(self, source: Any, request: Request) -> object:
+        """Return the data set; raise InputError if its stored features are not those requested."""
+        dataset, settings = open_on_disk(source), request.settings
+        for key in ("features", "degree_columns"):
+            asked, stored = getattr(settings, key), getattr(dataset, key)
+            if asked not in ("auto", None, stored) and (key == "features" or "degree" in settings.features):
+                raise InputError(f"`{key}` is {asked!r}, but {dataset.name} was written with {stored!r}; leave it out.")
+        return dataset
 
 
 @sources.register("vectors", takes="a .npy file of numbers [n, d], as targets of pairs")
