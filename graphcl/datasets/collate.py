@@ -109,6 +109,8 @@ def _difference(graphs: Sequence[Data]) -> str | None:
     """Return a message on the first attribute that PyG cannot join with that of graph 0; None if there is none."""
     for number, graph in enumerate(graphs):
         for key, value in graph:
+            if isinstance(value, Tensor) and not is_dense(value):
+                return f"`{key}` of graph {number} must be a dense torch tensor, got {describe(value)}."
             model = graphs[0][key]
             if is_dense(value) and is_dense(model):
                 axis = graph.__cat_dim__(key, value) or 0
@@ -169,7 +171,7 @@ def find_invalid(
     data: Data = copy.copy(source)
     cuts, num_graphs = _complete_slices(data, slices, what)
     x = data.x
-    if x is not None and not (is_dense(x) and x.dim() in (1, 2)):
+    if x is not None and not (is_dense(x) and not x.is_complex() and x.dim() in (1, 2)):
         raise InputError(f"{what}: `x` must be a dense torch tensor [N, F] of real numbers, got {describe(x)}.")
     counts = _node_counts(data, cuts, num_graphs, what)
     ptr, edge_ptr = cumsum(counts), cuts["edge_index"].to(counts.device)

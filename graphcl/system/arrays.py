@@ -90,10 +90,16 @@ def id_arrays(ids: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def ids_of(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return the ids that `id_arrays` stored, `[n]` of int64 or of Python strings."""
-    if "id" in arrays:
-        return arrays["id"]
-    return np.array(decode(arrays["id.text"], arrays["id.slices"]), object)
+    """Return the ids that `id_arrays` stored, `[n]` of int64 or of Python strings; ValueError for other arrays."""
+    if (ids := arrays.get("id")) is not None:
+        if ids.ndim != 1 or ids.dtype != np.int64:
+            raise ValueError(f"`id` is {list(ids.shape)} of {ids.dtype}, not [n] of int64")
+        return ids
+    text, cut = arrays["id.text"], arrays["id.slices"]
+    kinds = text.ndim == cut.ndim == 1 and text.dtype == np.uint8 and cut.dtype == np.int64 and len(cut) > 0
+    if not kinds or cut[0] != 0 or cut[-1] != len(text) or (cut[1:] < cut[:-1]).any():
+        raise ValueError("`id.slices` does not ascend from 0 to the bytes of `id.text`")
+    return np.array(decode(text, cut), object)
 
 
 def write_array(path: Path, values: np.ndarray) -> None:
