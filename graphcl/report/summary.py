@@ -178,14 +178,18 @@ def card(result: Mapping[str, Any], graphs: str, encoder: str) -> str:
 
 def render(name: str, **values: Any) -> str:
     """Return the text of a template of this folder; a page escapes the `values`."""
-    pages = jinja2.Environment(
+    return _templates(name.endswith(".html.jinja")).get_template(name).render(**values)
+
+
+@functools.cache  # it keeps compiled templates, which take most of the time of a short run's page
+def _templates(autoescape: bool) -> jinja2.Environment:
+    return jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=name.endswith(".html.jinja"),
+        autoescape=autoescape,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return pages.get_template(name).render(**values)
 
 
 def protocol_line(result: Mapping[str, Any], split_chooses: str = "C") -> str:
