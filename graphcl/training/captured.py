@@ -35,6 +35,7 @@ def check_capture(method: Method, settings: TrainingSettings, device: torch.devi
         f"needs a CUDA device, and training runs on the {device.type}": device.type != "cuda",
         f"does not fit {type(method).__name__}, whose steps differ from each other": not method.capturable,
         "needs an encoder of this library, as it pads views": not all(model.takes_padding for model in models),
+        "does not fit a loss that draws random numbers, such as sigreg": bool(method.draws(None)),
         "runs on one rank": ranks.size() > 1,
         "does not fit `micro_batch`": settings.micro_batch is not None,
         "does not fit `non_finite` skip, which waits for the device": settings.non_finite == "skip",

@@ -163,7 +163,10 @@ def test_draws_follow_the_law_of_the_cpus_loops(name):
 
 
 @pytest.mark.parametrize("name", losses)
-def test_a_loss_and_its_gradients_equal_the_cpus(name):
+def test_a_loss_and_its_gradients_equal_the_cpus(name, monkeypatch):
+    # generators of two devices draw different numbers
+    directions = torch.eye(16) - 1 / 16
+    monkeypatch.setattr("graphcl.losses.formulas.sigreg.draw_directions", lambda count, rows, _: directions.to(rows))
     z1, z2, queue = (torch.randn(32, 16, generator=seeded("cpu", seed)) for seed in range(3))
     loss = Loss(name)
     options = [{}]
@@ -449,6 +452,9 @@ def test_what_cannot_be_captured_is_refused(dataset):
             trained(dataset, "cuda", capture=True, **options)
     with pytest.raises(InputError, match="needs a CUDA device"):
         trained(dataset, "cpu", capture=True)
+    drawing = methods["two_views"](method_of("two_views", dataset, "cuda").model, "sigreg")
+    with pytest.raises(InputError, match="`capture` does not fit a loss that draws random numbers"):
+        train(drawing, make_loader(dataset, 8, device="cuda"), "identity", "identity", epochs=1, capture=True)
 
 
 @as_on_the_cpu

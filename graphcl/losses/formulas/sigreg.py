@@ -40,7 +40,8 @@ def sigreg(
 
     Differs: the paper's Eq. 9 does not divide the first term by D; its listing and the released code do, as here. Its
     text gives the window e^{-t^2 / sigma^2} with sigma = 1; the listing has the window above. The listing draws 256
-    directions, the text recommends 1024. The paper uses more than two views.
+    directions, the text recommends 1024. The paper uses more than two views. The released minimal example integrates
+    over [-3, 3].
 
     Args:
         z1: projections of the first view, `[N, D]`.
