@@ -24,6 +24,13 @@ KINDS = {
 """Name of a histogram in `snapshot` -> its label, colour and line style."""
 POINTS = 2000
 """Largest number of graphs in a plot; more points would overlap and make the page large."""
+ESTIMATES = {
+    "mi_infonce": ("InfoNCE", COLOURS[0], "-"),
+    "mi_donsker_varadhan": ("Donsker-Varadhan", COLOURS[1], "-"),
+    "mi_nwj": ("NWJ", COLOURS[2], "-"),
+    "mi_limit": ("limit of InfoNCE", MUTED, "--"),
+}
+"""Metric of an estimate of mutual information -> its label, colour and line style."""
 
 
 @style()
@@ -82,9 +89,33 @@ def curves(title: str, by_seed: Mapping[str, Sequence[float]]) -> Any:
     if not single:
         mean = np.mean([values[:common] for values in by_seed.values()], axis=0)
         axis.plot(range(1, common + 1), mean, color=TRAINED, lw=2, marker="o" if longest == 1 else None, ms=4)
+    _number_epochs(axis, longest)
+    return figure
+
+
+@style()
+def information(title: str, means: Mapping[str, Sequence[float]]) -> Any:
+    """Return a figure of estimates of mutual information over the epochs: a line per key of `ESTIMATES` in `means`.
+
+    The axis begins at 0, or at the lowest value of an estimate other than NWJ, which may be a huge negative number.
+    """
+    figure, axis = panel(title, height=2.1)
+    longest = max(map(len, means.values()))
+    for name, values in means.items():
+        _, colour, line = ESTIMATES[name]
+        axis.plot(range(1, len(values) + 1), values, color=colour, ls=line, marker="o" if longest == 1 else None, ms=4)
+    bounded = [value for name, values in means.items() if name != "mi_nwj" for value in values]
+    low, high = min(0.0, *bounded), max(map(max, means.values()))
+    axis.set_ylim(low - 0.05 * (high - low), high + 0.08 * (high - low))
+    axis.set_ylabel("nats")
+    _number_epochs(axis, longest)
+    return figure
+
+
+def _number_epochs(axis: Any, longest: int) -> None:
+    """Let the x axis run from epoch 1 to `longest`, with a tick at every epoch if they are few."""
     axis.set(xlabel="epoch", xlim=(0.5, longest + 0.5))
     axis.set_xticks(range(1, longest + 1) if longest < 6 else axis.get_xticks()[1:-1].astype(int))
-    return figure
 
 
 def principal_plane(h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

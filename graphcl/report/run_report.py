@@ -36,7 +36,7 @@ _MEASURES = {
     "alignment": "alignment (lower is closer)",
     "uniformity": "uniformity (lower is more uniform)",
 }
-_NOT_DRAWN = ("seed", "epoch", "seconds", "data_seconds", "start", "fold")
+_NOT_DRAWN = ("seed", "epoch", "seconds", "data_seconds", "start", "fold", "mi_limit")
 _TUNED = {"untrained": "from scratch", "trained": "from trained"}
 """Row -> label in a fine-tuning."""
 _PROGRAMS = {"graphcl/run.py": "python -m graphcl.run", "graphcl/__main__.py": "graphcl", "bin/graphcl": "graphcl"}
@@ -316,6 +316,26 @@ def _curves(metrics: Sequence[Mapping[str, Any]]) -> Section:
         "legend": [("mean of the seeds", TRAINED, "-"), ("a seed", MUTED, "-")] if several else [],
         "figures": drawn[: len(_MEASURES)],
         "more": drawn[len(_MEASURES) :],
+        "information": _information(metrics),
+    }
+
+
+def _information(metrics: Sequence[Mapping[str, Any]]) -> Section:
+    """Return the figure of the estimates of mutual information, means over the seeds; None without `--diagnostics`."""
+    estimated = [line for line in metrics if all(name in line for name in figures.ESTIMATES)]
+    if not estimated:
+        return None
+    seeds: dict[int, list[list[float]]] = {}
+    for line in estimated:
+        seeds.setdefault(line["seed"], []).append([line[name] for name in figures.ESTIMATES])
+    common = min(map(len, seeds.values()))
+    mean = np.mean([values[:common] for values in seeds.values()], axis=0)
+    means = dict(zip(figures.ESTIMATES, mean.T.tolist(), strict=True))
+    ends = ", ".join(f"{figures.ESTIMATES[name][0]} {values[-1]:.3g}" for name, values in means.items())
+    label = f"estimates of mutual information in nats, at the end: {ends}"
+    return {
+        "figure": (label, figures.information("mutual information", means)),
+        "legend": [*figures.ESTIMATES.values()],
     }
 
 

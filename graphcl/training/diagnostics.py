@@ -10,6 +10,7 @@ from torch.nn.functional import pad
 
 from graphcl.losses.pairs import off_diagonal
 from graphcl.losses.rows import normalize
+from graphcl.training.mutual_information import estimates
 
 
 def alignment(z1: Tensor, z2: Tensor) -> Tensor:
@@ -125,11 +126,16 @@ def diagnose(h: Tensor, z1: Tensor, z2: Tensor, temperature: float | Tensor) -> 
     `temperature_estimate` comes from a second-order approximation of the loss. It is close to tau where the
     approximation is accurate.
 
+    The estimates of mutual information between the two views, and of two other divergences, have the names of
+    `graphcl.training.mutual_information.estimates`. Their critic is f = c / tau, for positives and negatives. They are
+    bounds for any critic, but tight only for the best one. A critic that was trained for another bound, or not at all,
+    gives loose ones, and they may be negative.
+
     Args:
         h: embeddings `[N, H]`; of fewer rows if `micro_batch` kept those of one piece.
         z1: projections of the first views `[N, D]`, N >= 2.
         z2: projections of the second views `[N, D]`.
-        temperature: temperature tau of the loss.
+        temperature: temperature tau of the loss; training passes 0.2 if the loss has none.
 
     References:
         Yeh et al., "Decoupled Contrastive Learning", ECCV 2022 (arXiv 2110.06848). Wu et al., "Understanding
@@ -158,4 +164,5 @@ def diagnose(h: Tensor, z1: Tensor, z2: Tensor, temperature: float | Tensor) -> 
         "dro_entropy": (entropy / max(log_count, tiny)).mean(),
         "dro_radius": radius.mean(),
         "temperature_estimate": (variance.mean() / (2 * radius.mean().clamp(min=tiny))).sqrt(),
+        **estimates(cosine / temperature),
     }

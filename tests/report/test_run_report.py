@@ -19,6 +19,7 @@ from graphcl.config import make_config
 from graphcl.evaluate import FoldScores, holm, paired_test
 from graphcl.experiment.record import output
 from graphcl.references.rows import row_labels
+from graphcl.report import figures
 from graphcl.report.figures import density
 from graphcl.report.run_report import predicted_section, read_run, report
 from graphcl.report.summary import EDGES
@@ -205,6 +206,39 @@ def test_snapshots_are_small_and_do_not_change_the_training(folder, few, tmp_pat
     assert run([*arguments, "--out", str(out)]) == 0
     assert np.array_equal(np.load(out / "embeddings.npz")["h"][0], h[0])
     assert not list(out.glob("report.*"))
+
+
+def test_estimates_of_information_are_logged_and_drawn_also_by_a_resumed_run(folder, few, tmp_path):
+    arguments = ["--dataset", few("MUTAG"), *QUICK[2:], "--seeds", "0", "4", "--eval", "knn", "--diagnostics", "true"]
+    logs = {}
+    for name in ("whole", "resumed"):
+        out = tmp_path / name
+        assert run([*arguments, "--out", str(out), "--epochs", "2" if name == "whole" else "1"]) == 0
+        assert name == "whole" or run(["--resume", str(out), "--epochs", "2"]) == 0
+        logs[name] = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    key = {(row["seed"], row["epoch"]): row for row in logs["whole"]}
+    assert len(key) == len(logs["resumed"]) == 4
+    names = ("mi_infonce", "mi_limit", "mi_donsker_varadhan", "mi_nwj", "jensen_shannon", "chi_square")
+    for row in logs["resumed"]:
+        assert {name: row[name] for name in names} == {name: key[row["seed"], row["epoch"]][name] for name in names}
+        assert row["mi_limit"] == pytest.approx(np.log(16))
+
+    text, root = page_of(tmp_path / "resumed")
+    ends = {name: np.mean([row[name] for row in key.values() if row["epoch"] == 2]) for name in names}
+    label = "estimates of mutual information in nats, at the end: InfoNCE {:.3g}, Donsker-Varadhan {:.3g}, NWJ {:.3g}"
+    labels = [each.get("aria-label") for each in root.iter("svg")]
+    shown_ends = label.format(ends["mi_infonce"], ends["mi_donsker_varadhan"], ends["mi_nwj"])
+    assert [each for each in labels if each.startswith(shown_ends)]
+    assert [each for each in labels if each.startswith("chi_square: seed 0 ends at")]
+    assert "InfoNCE cannot exceed" in text
+    assert "InfoNCE cannot exceed" not in page_of(folder)[0]
+
+
+def test_a_huge_negative_estimate_does_not_hide_the_others():
+    means = {"mi_infonce": [1.0, 2.0], "mi_donsker_varadhan": [2.0, -1.0], "mi_nwj": [-1e30, -1e30]}
+    (axis,) = figures.information("information", means).axes
+    low, high = axis.get_ylim()
+    assert -1.5 < low < -1 < 2 < high < 2.5
 
 
 def test_the_page_is_drawn_again_from_the_files(copy, tmp_path, capsys):

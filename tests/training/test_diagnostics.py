@@ -14,6 +14,7 @@ from graphcl.training.diagnostics import (
     max_variance_ratio,
     uniformity,
 )
+from graphcl.training.mutual_information import estimates
 
 AXES = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
 ON_A_CIRCLE = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 5.0]])
@@ -76,6 +77,7 @@ def test_diagnose_by_hand():
         "negative_mean": sum(map(sum, rows)) / 72, "negative_variance": variance,
         "dro_entropy": entropy / math.log(8), "dro_radius": radius,
         "temperature_estimate": math.sqrt(variance / (2 * radius)),
+        **{name: value.item() for name, value in estimates((a @ b.T) / tau).items()},
     })  # fmt: skip
 
 
