@@ -65,6 +65,26 @@ def test_a_script_is_imported_and_its_sweep_is_planned(path, monkeypatch, tmp_pa
         content["main"]()
 
 
+def test_the_study_of_mutual_information_draws_gaussians_of_that_information(monkeypatch, tmp_path):
+    """Means and deviations over batches are those of theory, which the page shows beside them."""
+    import mutual_information as page
+
+    values = page.estimated(1, 64, 400, page.ESTIMATES)
+    error = {name: of_batches.std(ddof=1) / 20 for name, of_batches in values.items()}
+    assert values["NWJ"].mean() == pytest.approx(1, abs=4 * error["NWJ"])
+    assert values["NWJ"].std(ddof=1) == pytest.approx(page.nwj_deviation(1, 64), rel=0.2)
+    expected = page.true_jensen_shannon(1)
+    assert values["Jensen-Shannon"].mean() == pytest.approx(expected, abs=4 * error["Jensen-Shannon"])
+    assert values["chi-square"].mean() == pytest.approx(page.true_chi_square(1), rel=0.1)
+
+    monkeypatch.setattr(page, "ROWS", (8,))
+    monkeypatch.setattr(sys, "argv", ["mutual_information", "--docs", str(tmp_path), "--batches", "2"])
+    page.main()
+    text = (tmp_path / "mutual_information.md").read_text()
+    assert [text.count(f"| 8 | {nats} | ") for nats in page.NATS] == [2] * 5
+    assert "| +5 | " in text
+
+
 def test_a_study_runs_its_sweep_and_takes_finished_cells(inline, monkeypatch, tmp_path):
     from study import Study
 
