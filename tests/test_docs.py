@@ -111,7 +111,8 @@ def parse(tmp_path, monkeypatch, own_names):
             names_of_script(words)
             return
         if words[1] != "sweep":
-            command(words[1]).COMMAND.parse(words[2:])
+            module = command(words[1])
+            getattr(module, "parse", module.COMMAND.parse)(words[2:])
             return
         found = sweep.parse(words[2:])
         plan = extended(found.out, found.spec, found.whole)

@@ -58,6 +58,7 @@ class Command(Generic[S]):
         topic: function that takes the NAME of `--help NAME` and returns a help text.
         of_run: whether settings of `graphcl run` are options too, also those that are no fields of `model`.
         without: fields that are no options of this command, only of `graphcl run`.
+        recipes: folder of the shipped configurations that `--config` names, see `read_config`.
     """
 
     usage: str
@@ -71,6 +72,7 @@ class Command(Generic[S]):
     topic: Callable[[str], str] | None = None
     of_run: bool = False
     without: Collection[str] = ()
+    recipes: str = ""
 
     def main(
         self, function: Callable[[S], str | None], interrupted: str = "nothing was written"
@@ -106,7 +108,7 @@ class Command(Generic[S]):
         last = dict(options)
         if "config" in last:
             dataset = one_value("dataset", last["dataset"]) if "dataset" in last else None
-            values = {**read_config(one_value("config", last["config"]), dataset), **values}
+            values = {**read_config(one_value("config", last["config"]), dataset, self.recipes), **values}
         typed = {key: texts for key, texts in options if key not in ("config", "print_config")}
         typed_values = {key: read_value(self.model, key, texts) for key, texts in typed.items()}
         values = override(values, typed_values, self.model)

@@ -17,7 +17,7 @@ COMMANDS = {
     "sweep": "run settings x data sets x seeds in parallel and make tables",
     "embed": "embed graphs with a trained encoder",
     "predict": "predict the targets of new graphs by a finished run",
-    "transfer": "probe or fine-tune a trained encoder on another data set",
+    "transfer": "probe or fine-tune a trained encoder on other data sets",
     "show": "redraw the report of a run",
     "export": "write a trained encoder as ONNX or pt2, to run without this library",
     "pack": "write a data set to disk, for memory-mapping",

@@ -16,7 +16,7 @@ from graphcl.arguments import Count, Settings, nearest
 from graphcl.cli.command_line import Command, Options, one_value, read_value
 from graphcl.cli.entry_point import program
 from graphcl.config import Config
-from graphcl.config.recipes import read_yaml, shipped_sweeps
+from graphcl.config.recipes import read_yaml, shipped_configs
 from graphcl.errors import InputError
 
 
@@ -60,7 +60,7 @@ COMMAND = Command(
         "FOLDER holds table.md, table.tex, cells.csv, figures, sweep.yaml (the sweep itself), and\n"
         "cells/KEY.json: `graphcl run --config FOLDER/cells/KEY.json` repeats a cell. Paths in a sweep are relative\n"
         "to the folder in which it was started.\n\n"
-        f"shipped sweeps: {', '.join(sorted(shipped_sweeps()))}"
+        f"shipped sweeps: {', '.join(sorted(shipped_configs('sweeps')))}"
     ),
 )
 
@@ -108,7 +108,7 @@ def parse(arguments: Sequence[str]) -> Request | None:
     from graphcl.sweep.plan import TABLE_KEYS, stored_spec  # imported here, as help texts need no torch
 
     file, options = COMMAND.split(arguments, *Config.model_fields)
-    shipped = shipped_sweeps()
+    shipped = shipped_configs("sweeps")
     if file is None:  # `--config NAME` of a shipped sweep, as of a shipped configuration
         file = next((values[0] for key, values in options if key == "config" and values[0] in shipped), None)
         options = [option for option in options if file is None or option != ("config", [file])]

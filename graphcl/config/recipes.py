@@ -107,7 +107,7 @@ for _tag, _form in (
 
 
 @named_arguments
-def read_config(path: str | Path, dataset: str | None = None) -> dict[str, Any]:
+def read_config(path: str | Path, dataset: str | None = None, folder: str = "") -> dict[str, Any]:
     """Read settings from a YAML file, or from the result file of a run or of a sweep's cell, and return them.
 
     A file may contain settings for single data sets, which override its others:
@@ -120,13 +120,14 @@ def read_config(path: str | Path, dataset: str | None = None) -> dict[str, Any]:
         path: path of the file, or the name of a shipped configuration such as `graphcl`.
         dataset: data set whose settings are returned; of a path such as `data/NCI1.pt`, the name without suffix counts.
             Default: the data set that the file names.
+        folder: folder of the shipped configurations that have a name; default: those of runs.
 
     Raises:
         InputError: the file is not found, contains no YAML mapping, or its `by_dataset` is not a mapping of mappings.
     """
-    file, name, shipped = Path(path), str(path), shipped_configs()
+    file, name, shipped = Path(path), str(path), shipped_configs(folder)
     if name in shipped and not file.is_file():  # a checkout contains a folder `graphcl`
-        values = {"name": name, **read_yaml(shipped[name])}
+        values = {**({} if folder else {"name": name}), **read_yaml(shipped[name])}
     elif file.exists():
         values = read_yaml(file)
         kept = values.get("config")  # result files contain the settings under `config`
@@ -169,11 +170,6 @@ def plain_default(field: FieldInfo) -> Any:
     return field.default.model_dump() if isinstance(field.default, BaseModel) else field.default
 
 
-def shipped_configs() -> dict[str, Path]:
-    """Return the configurations shipped with the package, as a dict from name to file."""
-    return {file.stem: file for file in sorted(_SHIPPED.glob("*.yaml"))}
-
-
-def shipped_sweeps() -> dict[str, Path]:
-    """Return the sweeps shipped with the package, as a dict from name to file."""
-    return {file.stem: file for file in sorted(_SHIPPED.glob("sweeps/*.yaml"))}
+def shipped_configs(folder: str = "") -> dict[str, Path]:
+    """Return the configurations of runs, `sweeps` or `transfer` shipped with the package: name -> file."""
+    return {file.stem: file for file in sorted((_SHIPPED / folder).glob("*.yaml"))}

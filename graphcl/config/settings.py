@@ -63,8 +63,9 @@ EncoderSeed = Annotated[Seed | None, Field(description="seed, if the file holds 
 Seeds = Annotated[list[Seed], BeforeValidator(without_ranges), must_be("one or more different numbers", _different)]
 
 
-def _as_list(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
+def as_list(value: Any) -> Any:
+    """Return `[value]` for a string or a number, else `value` unchanged."""
+    return [value] if isinstance(value, str | int | float) else value
 
 
 def _import(files: list[str]) -> list[str]:
@@ -279,7 +280,7 @@ class Scoring(Settings):
 class Imports(Settings):
     """Files with code of the user."""
 
-    imports: Annotated[list[str], BeforeValidator(_as_list), AfterValidator(_import), Field(title="FILE ...")] = []
+    imports: Annotated[list[str], BeforeValidator(as_list), AfterValidator(_import), Field(title="FILE ...")] = []
     """Python files that register losses, encoders, evaluators, rows and the like; their code is run"""
 
 

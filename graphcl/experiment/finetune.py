@@ -2,8 +2,8 @@
 
 Hu et al., "Strategies for Pre-training Graph Neural Networks", ICLR 2020 (arXiv 1905.12265), section 5.
 
-Differs: the paper applies dropout to the nodes in every layer and makes its own splits. Here, dropout is applied to the
-embeddings, and the benchmark's split is used.
+Differs: the paper makes its own splits and applies dropout to the nodes in every layer. Here, the benchmark's split is
+used, and dropout is applied to the embeddings, unless the encoder has an attribute `drop`, a function of node rows.
 """
 
 from __future__ import annotations
@@ -162,6 +162,7 @@ def finetune(
     lr: float = 0.001,
     weight_decay: float = 0.0,
     dropout: float = 0.5,
+    frozen: bool = False,
     callbacks: Iterable[Callable[[dict[str, float]], Any]] = (),
     on_predicted: OnPredicted | None = None,
 ) -> FoldScores:
@@ -179,6 +180,7 @@ def finetune(
         lr: Adam's learning rate.
         weight_decay: Adam's L2 penalty.
         dropout: probability of dropping an entry of the embedding, in [0, 1).
+        frozen: train the output layer only; the encoder stays in evaluation mode.
         callbacks: functions called after every epoch with a dict: `epoch`, mean `loss`, `valid` (the metric on the
             validation part) and `seconds`.
         on_predicted: called with the test graphs and their predictions.
@@ -203,7 +205,7 @@ def finetune(
         return (out.argmax(dim=1, keepdim=True) if metric == "acc" else out).numpy()
 
     best, chosen, weights, start = 0.0, 0, {}, time.perf_counter()
-    for epoch, loss in _epochs(model, dataset, seed, epochs, batch_size, lr, weight_decay, dropout):
+    for epoch, loss in _epochs(model, dataset, seed, epochs, batch_size, lr, weight_decay, dropout, frozen):
         valid = task_mean(metric, truth["valid"], predicted("valid", epoch))
         if not chosen or (valid < best if metric in LOWER else valid > best):
             best, chosen = valid, epoch
@@ -229,29 +231,45 @@ def refit(model: ContrastiveModel, dataset: GraphDataset, seed: int = 0, **optio
 
 def _epochs(
     model: ContrastiveModel, dataset: GraphDataset, seed: int,
-    epochs: int, batch_size: int, lr: float, weight_decay: float, dropout: float,
+    epochs: int, batch_size: int, lr: float, weight_decay: float, dropout: float, frozen: bool = False,
 ) -> Iterator[tuple[int, float]]:  # fmt: skip
     """Train on the training part, and yield the epoch and the mean loss after each."""
     benchmark, device = benchmark_of(dataset), next(model.parameters()).device
     # separate generators, so that the order of the graphs does not depend on how many numbers dropout draws
     order, drops = torch.Generator().manual_seed(2 * seed), torch.Generator(device).manual_seed(2 * seed + 1)
     loader = make_loader(dataset[benchmark.split["train"]], batch_size, True, order, device)
-    optimiser = torch.optim.Adam(model.parameters(), lr=lr, weight_decay=weight_decay, fused=True)
-    for epoch in range(1, epochs + 1):
-        model.train()
-        losses = []
-        for batch in loader:
-            batch = batch.to(device)
-            h = model.encode(batch)
-            kept = torch.rand(h.shape, generator=drops, device=device) >= dropout
-            loss = supervised_loss(model.projector(h * kept / (1 - dropout)), batch.y, benchmark.eval_metric)
-            optimiser.zero_grad(set_to_none=True)
-            loss.backward()
-            optimiser.step()
-            losses.append(loss.detach())
-        mean = torch.stack(losses).mean().cpu()
-        _check_finite(mean, "the loss", epoch)
-        yield epoch, mean.item()
+    trained = model.projector if frozen else model
+    encoder: Any = model.encoder
+    optimiser = torch.optim.Adam(trained.parameters(), lr=lr, weight_decay=weight_decay, fused=True)
+
+    def drop(rows: Tensor) -> Tensor:
+        kept = torch.rand(rows.shape, generator=drops, device=device) >= dropout
+        return rows * kept / (1 - dropout)
+
+    in_layers = hasattr(encoder, "drop")
+    if in_layers:
+        encoder.drop = drop
+    try:
+        for epoch in range(1, epochs + 1):
+            trained.train()
+            encoder.train(not frozen)
+            losses = []
+            for batch in loader:
+                batch = batch.to(device)
+                with torch.set_grad_enabled(not frozen):
+                    h = model.encode(batch)
+                h = h if in_layers else drop(h)
+                loss = supervised_loss(model.projector(h), batch.y, benchmark.eval_metric)
+                optimiser.zero_grad(set_to_none=True)
+                loss.backward()
+                optimiser.step()
+                losses.append(loss.detach())
+            mean = torch.stack(losses).mean().cpu()
+            _check_finite(mean, "the loss", epoch)
+            yield epoch, mean.item()
+    finally:
+        if in_layers:
+            encoder.drop = None
 
 
 def _check_finite(values: Tensor, name: str, epoch: int) -> None:

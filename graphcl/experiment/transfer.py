@@ -53,27 +53,41 @@ from graphcl.training.randomness import seeded
 LABELS = {
     "probe": {"untrained": "untrained encoder", "trained": "trained encoder"},
     "finetune": {"untrained": "from scratch", "trained": "from trained"},
+    "linear": {"untrained": "untrained, linear layer", "trained": "trained, linear layer"},
 }
 """Mode -> row of the scores -> label of the row in the table."""
 
 
-def transfer(
-    file: str, config: Config, tuning: Mapping[str, Any] | None, settings: Mapping[str, Any]
-) -> dict[str, Any]:
+class Plan(NamedTuple):
+    """One transfer.
+
+    Attributes:
+        mode: `probe`, `finetune` or `linear`, which trains the output layer only.
+        config: data set, evaluators, device and folder; seeds and evaluators have other defaults.
+        tuning: keywords of `graphcl.experiment.finetune.finetune` and `label_rate`; None for a probe.
+        settings: settings of the command, to write into the folder.
+    """
+
+    mode: str
+    config: Config
+    tuning: Mapping[str, Any] | None
+    settings: Mapping[str, Any]
+
+
+def transfer(file: str, plan: Plan, loaded: GraphDataset | None = None) -> dict[str, Any]:
     """Run a transfer, write its folder, print its scores, and return the content of `result.json`.
 
     The folder is new, or holds an unfinished transfer with these settings, which is continued after its last seed.
 
     Args:
         file: the encoder, see `graphcl.load_encoder`.
-        config: data set, evaluators, device and folder of the transfer; seeds and evaluators have other defaults.
-        tuning: keywords of `graphcl.experiment.finetune.finetune` and `label_rate`; None: the embeddings are scored.
-        settings: settings of the command, to write into the folder.
+        plan: what to run.
+        loaded: the data set, if it is loaded already, see `load_target`.
 
     Raises:
         InputError: the folder cannot be created or is in use, or the encoder, the graphs and the settings do not match.
     """
-    mode = "probe" if tuning is None else "finetune"
+    mode, config, tuning, settings = plan
     with unfinished(config.out, f"{Path(config.dataset).stem}-{mode}") as place:
         start, device = time.perf_counter(), pick_device(config.device)
         torch.set_num_threads(config.threads)
@@ -81,9 +95,7 @@ def transfer(
         several = len(weights) > 1  # then each seed uses its own encoder
         seeds = _seeds(file, config, tuning, description, list(weights))
         read_encoder(file)  # report an unusable file before loading the graphs, which may take long
-        print(f"loading {config.dataset} ...", flush=True)
-        table = config.model_dump(include=TABLE)
-        dataset = load_for(description, config.dataset, config.data_root, config.mirror, **table)
+        dataset = load_target(description, config) if loaded is None else loaded
         task = _usable_task(config, tuning, dataset, description)
         settings = {**settings, "seeds": seeds, **({"eval": task.config.eval} if tuning is None else {})}
         folder = place.start({**settings, "data": {**dataset.fingerprint(), **_digest(file)}})
@@ -146,6 +158,20 @@ def transfer(
     except InputError as error:
         print(f"no report.html: {error}")
     return result
+
+
+def load_target(description: EncoderDescription, config: Config) -> GraphDataset:
+    """Load the data set of a transfer, with the columns that the encoder expects."""
+    print(f"loading {config.dataset} ...", flush=True)
+    table = config.model_dump(include=TABLE)
+    return load_for(description, config.dataset, config.data_root, config.mirror, **table)
+
+
+def check(file: str, plan: Plan, dataset: GraphDataset) -> None:
+    """Raise InputError unless a transfer to this data set can run."""
+    description, weights = read_saved(file)
+    _seeds(file, plan.config, plan.tuning, description, list(weights))
+    _usable_task(plan.config, plan.tuning, dataset, description)
 
 
 def untrained_encoder(description: EncoderDescription, seed: int) -> nn.Module:

@@ -207,8 +207,10 @@ def _shown(value: Any) -> str:
 def _scores(result: Mapping[str, Any]) -> Section:
     names = row_labels({row for scores in result["scores"].values() for row in scores["per_seed"][0]})
     base, chosen = "the untrained encoder", "C"
-    if result.get("config", {}).get("mode") == "finetune":
-        names, base, chosen = names | _TUNED, "from scratch", "epoch"
+    mode = result.get("config", {}).get("mode")
+    if mode == "finetune":
+        names, base = names | _TUNED, "from scratch"
+    chosen = "epoch" if mode in ("finetune", "linear") else chosen
     heads, drawn, head, columns, seed_rows = [], [], [""], [], []
     trained = "trained" in names  # else `epochs` is 0
     paired = trained and not all(map(is_by_copies, result["scores"]))

@@ -18,7 +18,7 @@ from torch_geometric.data import InMemoryDataset
 import graphcl
 from graphcl.commands.sweep import main
 from graphcl.config import make_config
-from graphcl.config.recipes import shipped_sweeps
+from graphcl.config.recipes import shipped_configs
 from graphcl.errors import InputError
 from graphcl.registry import losses
 from graphcl.run import main as run
@@ -286,8 +286,8 @@ def test_mistakes_get_a_line_and_code_2(tmp_path, capfd, monkeypatch):
 
 def test_every_shipped_sweep_is_planned_by_either_command(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert {"published", "table1", "table5", "figure4", "batch_size"} <= {*shipped_sweeps()}
-    for name in shipped_sweeps():
+    assert {"published", "table1", "table5", "figure4", "batch_size"} <= {*shipped_configs("sweeps")}
+    for name in shipped_configs("sweeps"):
         printed = []
         for words in ([name], ["--config", name]):
             assert main([*words, "--dry-run"]) == 0
