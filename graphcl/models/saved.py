@@ -244,6 +244,11 @@ def read_saved(path: str | os.PathLike[str], role: Role = "query") -> tuple[Enco
             f"file {str(file)!r} not found; give a run's folder, its encoder.pt, or the name of an installed encoder: "
             f"{', '.join(installed_encoders())}."
         )
+    readers = [getattr(encoders[name], "read_published", None) for name in encoders if file.suffix == ".pth"]
+    for read in filter(None, readers):
+        if (published := read(file)) is not None:
+            _check_weights(published[1], file)
+            return cast(tuple[EncoderDescription, Weights], published)
     content = read_torch_file(file, "an encoder is saved as plain tensors by `python -m graphcl.run` or GraphCL.save")
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise InputError(f"{file} is not an encoder of this library: its `format` is not {FORMAT!r}.")

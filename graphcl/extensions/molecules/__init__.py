@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -22,6 +22,8 @@ class MoleculeSettings(Settings):
     """column of the SMILES in a table; default: smiles"""
     standardise: Annotated[bool, KEPT] = False
     """reduce each molecule to its largest fragment, neutralised"""
+    coding: Annotated[Literal["ogb", "hu"], KEPT] = "ogb"
+    """columns of atoms and bonds: ogb, 9 and 3; or hu, 2 and 2, for encoder molecule_gin"""
 
 
 def import_rdkit(module: str) -> ModuleType:

@@ -53,6 +53,7 @@ from graphcl.datasets.tables import NoGraphLeftError
 from graphcl.errors import InputError, one_line, warn
 from graphcl.extensions.molecules import import_rdkit
 from graphcl.extensions.molecules.table import REACTION, Table, where
+from graphcl.extensions.molecules.tags import tagged_graphs
 from graphcl.graphs.segment import pointers
 from graphcl.system.arrays import write_torch_file
 from graphcl.system.files import remove_partial
@@ -210,6 +211,7 @@ class Chunk(NamedTuple):
     start: int
     molecules: Sequence[Any]
     standardise: bool
+    coding: str = "ogb"
 
 
 class Parsed(NamedTuple):
@@ -251,7 +253,7 @@ def parse(chunk: Chunk) -> Parsed:
             yield molecule, text or "|"
 
     with import_rdkit("rdBase").BlockLogs():  # RDKit would print each problem on stderr
-        graphs = molecule_graphs(molecules())
+        graphs = (tagged_graphs if chunk.coding == "hu" else molecule_graphs)(molecules())
     return Parsed(graphs, rows, smiles, invalid, len(changed_rows), metals)
 
 
@@ -306,7 +308,9 @@ class Parser:
         table, settings = self.table, self._settings
         molecules = [None if row in table.refused else molecule for row, molecule in enumerate(table.molecules)]
         starts = range(0, len(molecules), CHUNK)
-        chunks = (Chunk(start, molecules[start : start + CHUNK], settings.standardise) for start in starts)
+        chunks = (
+            Chunk(start, molecules[start : start + CHUNK], settings.standardise, settings.coding) for start in starts
+        )
         parsed = map(parse, chunks) if self._parse_all is None else self._parse_all(list(chunks))
         with progress("molecules", len(molecules)) as update:
             for chunk in parsed:
