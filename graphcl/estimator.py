@@ -30,8 +30,7 @@ from graphcl.experiment.encoder_input import load_for
 from graphcl.experiment.runtime import pick_device
 from graphcl.experiment.trial import Trial, warn_of_columns
 from graphcl.loaders.loader import make_loader
-from graphcl.models.contrastive import with_projector
-from graphcl.models.embeddings import Embeddings
+from graphcl.models.contrastive import Embeddings, with_projector
 from graphcl.models.interface import OwnEncoder, takes_categories
 from graphcl.models.saved import installed_encoders, read_encoder, read_saved, save_encoder
 from graphcl.models.wrapper import Role, Tower, TwoTowers

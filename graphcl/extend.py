@@ -50,8 +50,7 @@ from graphcl.methods.method import (
     require_repulsion,
     weight_of,
 )
-from graphcl.models.contrastive import ContrastiveModel
-from graphcl.models.embeddings import Embeddings
+from graphcl.models.contrastive import ContrastiveModel, Embeddings
 from graphcl.references.rows import Inputs
 from graphcl.registry import (
     Registry,

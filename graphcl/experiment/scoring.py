@@ -24,8 +24,7 @@ from graphcl.evaluate.graphs.retrieval import standardised
 from graphcl.evaluate.needs import is_by_copies, takes
 from graphcl.experiment.output import Output, Scores
 from graphcl.loaders.loader import make_loader
-from graphcl.models.contrastive import ContrastiveModel
-from graphcl.models.embeddings import Embeddings
+from graphcl.models.contrastive import ContrastiveModel, Embeddings
 from graphcl.references.rows import Inputs, Row, compute_rows, has_form_for, is_scored_by, row_labels
 from graphcl.registry import augmentations, evaluators
 from graphcl.tasks.task import Task

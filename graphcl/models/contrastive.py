@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, Literal
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ Role = Literal["query", "target"]
 """Role of a graph in a pair."""
 ONE_PASS = 8_192
 """Total number of nodes below which two views are encoded in one pass on the CPU."""
+AnyEmbeddings = TypeVar("AnyEmbeddings", bound="Embeddings")
 
 
 class ContrastiveModel(nn.Module):
@@ -285,3 +287,63 @@ def with_projector(encoder: nn.Module) -> ContrastiveModel:
     """Return the model of `encoder` and an untrained projector, in the training mode of `encoder`."""
     with torch.random.fork_rng(devices=[]):
         return model_of(encoder).train(encoder.training)
+
+
+# -- embeddings in a form of their own, such as sparse rows, where a tensor `[B, H]` does not fit ----------------------
+
+
+class Embeddings(ABC):
+    """Embeddings of B graphs in another form than a tensor `[B, H]`.
+
+    The encoder is registered with the fact `form`, the form's name, and names the `ContrastiveModel` whose `encode`
+    returns them as its attribute `contrasted_by`. Evaluators that take `matrix()` name the form in their fact `forms`.
+    """
+
+    form: ClassVar[str]
+    """Name of the form; that of a tensor is `dense`."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return the number of graphs, B."""
+
+    @abstractmethod
+    def __getitem__(self: AnyEmbeddings, some: Any) -> AnyEmbeddings:
+        """Return the embeddings of some graphs: a slice, a number, several numbers or a mask."""
+
+    @classmethod
+    @abstractmethod
+    def cat(cls: type[AnyEmbeddings], parts: Sequence[AnyEmbeddings]) -> AnyEmbeddings:
+        """Return the embeddings of several batches, one below the other."""
+
+    @abstractmethod
+    def cpu(self: AnyEmbeddings) -> AnyEmbeddings:
+        """Return the embeddings on the CPU, without gradients."""
+
+    @abstractmethod
+    def finite(self) -> Tensor:
+        """Return whether all values of each graph are finite, `[B]`."""
+
+    @abstractmethod
+    def spread(self: AnyEmbeddings, places: Sequence[int] | np.ndarray, size: int) -> AnyEmbeddings:
+        """Return embeddings of `size` graphs: these at `places`, in this order, and empty ones of the others."""
+
+    @abstractmethod
+    def matrix(self) -> Any:
+        """Return what evaluators of this form take."""
+
+    @abstractmethod
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return arrays for the folder of a run; those of two seeds differ in `h` only."""
+
+    @abstractmethod
+    def npz(self) -> dict[str, Any]:
+        """Return the arrays for an .npz file of `graphcl embed`."""
+
+    @abstractmethod
+    def arrow(self) -> dict[str, Any]:
+        """Return columns of PyArrow, for a Parquet file of `graphcl embed`."""
+
+
+def arrays_of(h: Tensor | Embeddings) -> dict[str, np.ndarray]:
+    """Return the arrays of embeddings for the folder of a run: `h`, and others that are equal for all seeds."""
+    return h.arrays() if isinstance(h, Embeddings) else {"h": h.numpy()}

@@ -28,8 +28,7 @@ from torch_geometric.data import Batch
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.evaluate import FoldScores, Kernel, best_row, paired_gain, summarise
 from graphcl.models.batchnorm import has_batchnorm
-from graphcl.models.contrastive import ContrastiveModel
-from graphcl.models.embeddings import Embeddings
+from graphcl.models.contrastive import ContrastiveModel, Embeddings
 from graphcl.registry import evaluators, references
 
 Row = Tensor | Embeddings | Kernel

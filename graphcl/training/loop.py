@@ -16,8 +16,7 @@ from graphcl.augment.transform import Augmentation
 from graphcl.errors import InputError, InputTypeError
 from graphcl.graphs.batching import check_batch
 from graphcl.methods import Method
-from graphcl.models.contrastive import ContrastiveModel, with_projector
-from graphcl.models.embeddings import Embeddings
+from graphcl.models.contrastive import ContrastiveModel, Embeddings, with_projector
 from graphcl.system.memory import Rows
 from graphcl.system.progress import progress
 from graphcl.training.checkpoint import Checkpoints
@@ -116,7 +115,7 @@ def embed(
     Returns:
         h `[n, H]` in float32 and labels y `[n]` (None if the graphs have none, or no tensor), both on the CPU. If h has
         more than 64 MB, it is mapped from an unlinked temporary file. Of an encoder with rows in another form, h are
-        its `graphcl.models.embeddings.Embeddings`.
+        its `graphcl.models.contrastive.Embeddings`.
 
     Raises:
         InputError: `loader` gave no batch, a batch has no node features, or an embedding is NaN or infinite.

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.evaluate.on_split import PARTS, task_names
 from graphcl.evaluate.scores import NUMBERS
-from graphcl.models.embeddings import Embeddings, arrays_of
+from graphcl.models.contrastive import Embeddings, arrays_of
 from graphcl.models.saved import EncoderDescription, Weights, read_saved, save_encoder
 from graphcl.models.wrapper import Role
 from graphcl.system.arrays import id_arrays, read_arrays

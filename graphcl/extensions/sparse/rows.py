@@ -13,7 +13,7 @@ from torch import Tensor
 from graphcl.errors import InputError
 from graphcl.graphs.segment import group, nonzero, pointers, ranges
 from graphcl.graphs.wl import GOLDEN, mix
-from graphcl.models.embeddings import Embeddings
+from graphcl.models.contrastive import Embeddings
 
 
 @dataclass(frozen=True)
