@@ -16,8 +16,7 @@ from torch_geometric.data import Batch
 
 from graphcl import GIN
 from graphcl.extensions.sparse.encoder import WLSparse
-from graphcl.extensions.sparse.index import SparseIndex
-from graphcl.extensions.sparse.rows import SparseRows
+from graphcl.extensions.sparse.index import SparseIndex, SparseRows
 
 NODES, LABELS, K = 60, 64, 10
 

@@ -20,7 +20,7 @@ from torch.nn.functional import normalize
 from graphcl import GIN, ContrastiveModel, Identity, ResidentLoader, TwoViews, embed, train
 from graphcl.evaluate.ranking import cosines, rank_by
 from graphcl.extensions.sparse.encoder import WLSparse
-from graphcl.extensions.sparse.rows import SparseRows
+from graphcl.extensions.sparse.index import SparseRows
 from graphcl.graphs.wl import histogram, numbered
 from graphcl.loaders.samplers import EpochPairs
 from graphcl.losses import Loss, infonce

@@ -8,7 +8,7 @@ from graphcl import InputError, load_encoder, run
 from graphcl.config import make_config
 from graphcl.experiment.encoder_input import load_arguments, load_with_pairs
 from graphcl.experiment.trial import prepared
-from graphcl.extensions.sparse.rows import SparseRows
+from graphcl.extensions.sparse.index import SparseRows
 from graphcl.loaders.resident import ResidentLoader
 from graphcl.registry import encoders
 from graphcl.run import main

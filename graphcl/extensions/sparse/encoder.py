@@ -1,11 +1,11 @@
-"""Define the encoder of sparse rows of Weisfeiler-Leman patterns with learned weights, and its model."""
+"""Count the patterns of graphs, and define the encoder that weights them, with its model."""
 
 from __future__ import annotations
 
 import copy
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -14,17 +14,9 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
 from graphcl.arguments import Positive, interval
-from graphcl.errors import InputError
-from graphcl.extensions.sparse.rows import (
-    Patterns,
-    SparseRows,
-    column_ids,
-    frequencies,
-    shared_columns,
-    unary,
-)
-from graphcl.graphs.segment import pointers
-from graphcl.graphs.wl import first_colours, refine
+from graphcl.extensions.sparse.index import SparseRows, shared_columns
+from graphcl.graphs.segment import group, nonzero, pointers, ranges
+from graphcl.graphs.wl import GOLDEN, first_colours, mix, refine
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import encoders
 
@@ -32,9 +24,97 @@ FREQUENCIES, TIMES = 16, 8
 """Numbers of classes of a pattern's frequency in training, and of how often it occurs in a graph: powers of two."""
 Columns = Literal["unary", "log_counts"]
 VERSION = 2
-"""Version of the colours, see `WLSparse.version`."""
+"""Version of the colours, which an encoder saves."""
 OF_PATTERNS = ("b", "colour", "frequency", "column")
 """Weights and buffers whose sizes depend on the training graphs."""
+
+
+@dataclass(frozen=True)
+class Patterns:
+    """The patterns of a batch of B graphs, sorted by graph and colour; R in total.
+
+    A pattern is a WL colour of a graph: a neighbourhood up to a depth. A row of ones is the histogram of one graph.
+
+    Attributes:
+        ptr: boundaries of the graphs `[B + 1]`.
+        colour: colour of each pattern `[R]`.
+        count: number of the graph's nodes with this colour `[R]`.
+        depth: depth of the pattern `[R]`.
+        node: one of its nodes, `[R]`.
+        parent: pattern of the same node one depth below, `[R]`; R at depth 0.
+    """
+
+    ptr: Tensor
+    colour: Tensor
+    count: Tensor
+    depth: Tensor
+    node: Tensor
+    parent: Tensor
+
+    @classmethod
+    def of(cls, colours: Tensor, batch: Tensor, size: int) -> Patterns:
+        """Return the patterns of `size` graphs from their nodes' colours `[D + 1, N]` and the graph of each node `[N]`.
+
+        Example:
+            >>> patterns = Patterns.of(torch.tensor([[7, 7, 5], [8, 9, 6]]), torch.tensor([0, 0, 0]), 1)
+            >>> patterns.colour.tolist(), patterns.count.tolist(), patterns.parent.tolist()
+            ([5, 6, 7, 8, 9], [1, 1, 2, 1, 1], [5, 0, 5, 2, 2])
+        """
+        flat, nodes = colours.flatten(), colours.size(1)
+        by_value = flat.argsort()
+        order, _ = group(batch.repeat(colours.size(0))[by_value], size, by_value)
+        colour, graph = flat[order], batch[order % nodes] if nodes else batch
+        new = torch.ones_like(colour, dtype=torch.bool)
+        new[1:] = (colour[1:] != colour[:-1]) | (graph[1:] != graph[:-1])
+        start = nonzero(new)
+        count = torch.diff(start, append=start.new_tensor([len(colour)]))
+        one, graph = order[start], graph[start]
+        of = torch.full((nodes + len(flat),), len(start), device=flat.device)  # "depth -1" has no patterns
+        of[order + nodes] = new.cumsum(0) - 1
+        ptr = pointers(torch.bincount(graph, minlength=size))
+        return cls(ptr, colour[start], count, one // max(nodes, 1), one % max(nodes, 1), of[one])
+
+
+def unary(count: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the pattern `[M]` and the number t `[M]` of each column "at least t times" of the unary expansion.
+
+    Example:
+        >>> unary(torch.tensor([2, 1]))
+        (tensor([0, 0, 1]), tensor([1, 2, 1]))
+    """
+    return torch.arange(len(count), device=count.device).repeat_interleave(count), ranges(torch.ones_like(count), count)
+
+
+def column_ids(colour: Tensor, times: Tensor) -> Tensor:
+    """Return the 64-bit number of the column "`colour` occurs at least `times` times"; for 1, it is the colour."""
+    return torch.where(times == 1, colour, mix(colour + times * GOLDEN))
+
+
+def frequencies(batches: Iterable[tuple[Tensor, ...]], least: int) -> tuple[Tensor, Tensor]:
+    """Return the colours that occur in at least `least` groups, ascending, and the number of groups of each.
+
+    Memory: 16 bytes for each pattern of each group.
+
+    Args:
+        batches: colours `[D + 1, N]` of nodes and the group of each node `[N]`; a group may be in several batches.
+        least: least number of groups.
+
+    Example:
+        >>> frequencies([(torch.tensor([[5, 7, 5, 5]]), torch.tensor([0, 0, 0, 1]))], least=2)
+        (tensor([5]), tensor([2]))
+    """
+    pairs = [_distinct(torch.stack([colours.flatten(), of_node.repeat(len(colours))])) for colours, of_node in batches]
+    colour, count = _distinct(torch.cat(pairs, 1))[0].unique_consecutive(return_counts=True)
+    return colour[count >= least], count[count >= least]
+
+
+def _distinct(pairs: Tensor) -> Tensor:
+    """Return the distinct columns of `pairs [2, M]`, sorted by the first row."""
+    pairs = pairs[:, pairs[1].argsort()]
+    pairs = pairs[:, pairs[0].argsort(stable=True)]
+    new = torch.ones_like(pairs[0], dtype=torch.bool)
+    new[1:] = (pairs[:, 1:] != pairs[:, :-1]).any(0)
+    return pairs[:, new]
 
 
 class SparseModel(ContrastiveModel):
@@ -124,8 +204,6 @@ class WLSparse(nn.Module):
         colour: patterns with a weight of their own `[K]`, ascending; `fit` sets them.
         frequency: number of training groups with each of them `[K]`.
         column: columns of the training graphs `[V]`, ascending; those of the matrices of `graphcl.GraphCL`.
-        version: version of the colours, a number. None for weights of graphcl 0.1.0, whose colours of graphs without
-            edge attributes are the same.
 
     References: Shervashidze et al., "Weisfeiler-Lehman Graph Kernels", JMLR 2011. Kriege et al., "On Valid Optimal
     Assignment Kernels and Applications to Graph Classification", NIPS 2016. Formal et al., "SPLADE: Sparse Lexical and
@@ -136,7 +214,7 @@ class WLSparse(nn.Module):
     colour: Tensor
     frequency: Tensor
     column: Tensor
-    version: Tensor | None
+    version: Tensor
 
     def __init__(
         self,
@@ -194,16 +272,10 @@ class WLSparse(nn.Module):
         self.colour, self.frequency = frequencies(seen, least)
         self.column = torch.cat(columns).unique()
         self.b = nn.Parameter(self.b.new_zeros(len(self.colour)))
-        self.version = torch.tensor(VERSION, device=self.a.device)
         return self
 
     def colours(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:
         """Return the colours of all nodes at each depth, `[D + 1, N]`."""
-        if edge_attr is not None and self.version is None:
-            raise InputError(
-                "these weights of wl_sparse are of graphcl 0.1.0, whose colours of edge attributes were others; train "
-                "again, or leave `edge_attr` out."
-            )
         edges = None if edge_attr is None else first_colours(edge_attr, self.edge_step)
         return refine(first_colours(x, self.step), edge_index, self.depth, edges, self.both)
 
@@ -280,27 +352,18 @@ class WLSparse(nn.Module):
 
     def resize_for(self, state: Mapping[str, Any]) -> str:
         """Give the weights and buffers of patterns the sizes in a state dict; return what is wrong with it, or ""."""
-        saved = {name: state[name] for name in OF_PATTERNS if isinstance(state.get(name), Tensor)}
-        for name, value in saved.items():
-            before = getattr(self, name)
-            if value.shape != before.shape and value.dim() == 1:
+        for name in OF_PATTERNS:
+            value, before = state.get(name), getattr(self, name)
+            if value is not None and value.shape != before.shape and value.dim() == 1:
                 empty = before.new_zeros(value.shape)
                 setattr(self, name, nn.Parameter(empty) if name == "b" else empty)
-        version = state.get("version")
-        if version is None:
-            self.version = None
-        elif version.numel() != 1 or int(version) != VERSION:
+        version = state.get("version", self.version)
+        if version.numel() != 1 or int(version) != VERSION:
             return f"its colours have version {version.tolist()}, and this graphcl has {VERSION}"
-        if len({value.shape for name, value in saved.items() if name != "column"}) > 1:
-            sizes = ", ".join(f"`{name}` {list(value.shape)}" for name, value in saved.items() if name != "column")
-            return f"the weights of patterns have different lengths, {sizes}"
-        for name in ("colour", "column"):
-            if name in saved and bool((saved[name][1:] <= saved[name][:-1]).any()):
-                return f"`{name}` does not ascend"
         return ""
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
-        problem = self.resize_for({name: state_dict.get(prefix + name) for name in (*OF_PATTERNS, "version")})
+        problem = self.resize_for({name.removeprefix(prefix): value for name, value in state_dict.items()})
         if problem:
             rest[-1].append(problem)  # PyTorch's list of errors
         super()._load_from_state_dict(state_dict, prefix, *rest)

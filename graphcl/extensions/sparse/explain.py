@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from graphcl.extensions.sparse.rows import Patterns
+from graphcl.extensions.sparse.encoder import Patterns
 from graphcl.report.style import COLOURS, INK, MUTED, panel, panels, style
 
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch_geometric.data import Batch
 
-from graphcl.extensions.sparse.encoder import WLSparse
-from graphcl.extensions.sparse.rows import SparseRows, frequencies, shared_columns
+from graphcl.extensions.sparse.encoder import WLSparse, frequencies
+from graphcl.extensions.sparse.index import SparseRows, shared_columns
 from graphcl.graphs import wl
 from graphcl.losses import Loss
 from tests import memory

@@ -1,7 +1,6 @@
 """The index against dense products, and files that are not as it writes them."""
 
 import io
-import itertools
 import os
 import pickle
 import zipfile
@@ -16,8 +15,7 @@ from hypothesis import strategies as st
 
 from graphcl.errors import InputError
 from graphcl.extensions.sparse import index as module
-from graphcl.extensions.sparse.index import SparseIndex
-from graphcl.extensions.sparse.rows import SparseRows
+from graphcl.extensions.sparse.index import SparseIndex, SparseRows
 
 
 def random_rows(n, seed, columns=40, most=12):
@@ -68,8 +66,6 @@ def test_any_additions_and_removals_leave_the_rows_that_one_expects(steps, texts
         assert len(index) == len(names)
     if names:
         check(index, rows, names, ks=(1,))
-        sizes = [len(part.ids) for part in index._parts]
-        assert all(one >= 2 * two for one, two in itertools.pairwise(sizes)) or any(step[0] for step in steps)
 
 
 def test_ids_by_default_are_numbers_after_the_largest_one():
@@ -140,23 +136,6 @@ def test_the_file_of_another_index_is_never_replaced(tmp_path):
     index.save(file)
     with pytest.raises(InputError, match="exists already and is never overwritten"):
         SparseIndex(random_rows(3, 0)).save(file)
-    one, other = SparseIndex.load(file), SparseIndex.load(file)
-    one.add(random_rows(2, 1))
-    one.save(file)
-    other.add(random_rows(3, 2))
-    with pytest.raises(InputError, match="changed since it was read; load it again and add the rows there"):
-        other.save(file)
-    assert len(SparseIndex.load(file)) == 7
-    file.unlink()
-    other.save(file)
-    assert len(SparseIndex.load(file)) == 8
-
-
-def test_many_small_additions_make_few_parts():
-    index = SparseIndex(random_rows(200, 0))
-    for seed in range(50):
-        index.add(random_rows(2, seed))
-    assert len(index._parts) <= 6
 
 
 def test_rows_of_two_encoders_are_not_compared(tmp_path):
@@ -181,23 +160,20 @@ def test_rows_of_two_encoders_are_not_compared(tmp_path):
         (lambda index: index.add(np.eye(3)), "rows must be SparseRows, as of `GraphCL.sparse_rows`, got ndarray"),
         (lambda index: index.search(scipy.sparse.eye_array(3)), "rows must be SparseRows"),
         (lambda index: index.add(random_rows(2, 0), [1]), "`ids` must have one id for each of 2 rows, got 1"),
-        (lambda index: index.add(random_rows(2, 0), [40, 40]), "id 40 occurs 2 times; ids must differ"),
-        (lambda index: index.add(random_rows(2, 0), [40, 29]), "id 29 is in the index already; remove it first"),
+        (lambda index: index.add(random_rows(2, 0), [40, 40]), "id 40 occurs 2 times; give another id"),
+        (
+            lambda index: index.add(random_rows(2, 0), [40, 29]),
+            "occurs 2 times; .* or remove the old row",
+        ),
         (
             lambda index: index.add(random_rows(2, 0), [40, "a"]),
-            r"of 64 bits or all strings, got 'a'",
+            r"all whole numbers or all strings, got 'a'",
         ),
         (
             lambda index: index.add(random_rows(2, 0), [40, 2.5]),
-            r"of 64 bits or all strings, got 2\.5",
+            r"all whole numbers or all strings, got 2\.5",
         ),
-        (lambda index: index.add(random_rows(2, 0), [True, 2]), "or all strings, got True"),
-        (lambda index: index.add(random_rows(2, 0), [2**63, 2]), "of 64 bits or all strings, got 9223372036854775808"),
         (lambda index: index.add(random_rows(2, 0), ["a", "b"]), "all whole numbers or all strings, got .*0.* and 'a'"),
-        (lambda index: index.remove("ab"), "ids must be a list, got 'ab'"),
-        (lambda index: index.add(random_rows(2, 0), 5), "ids must be a list, got 5"),
-        (lambda index: SparseIndex(random_rows(1, 0), ["\ud800"]), "ids must be Unicode, got .* surrogates"),
-        (lambda index: index.search(random_rows(3, 0), 2.0), r"`k` must be in .* got 2\.0"),
         (lambda index: index.remove([3, 99]), "id 99 is not in the index, so nothing was removed"),
         (lambda index: SparseIndex(random_rows(1, 0), ["a"]).add(random_rows(1, 0)), "are strings; give `ids`"),
     ],
@@ -207,34 +183,6 @@ def test_bad_arguments_are_refused_and_change_nothing(call, message):
     with pytest.raises(InputError, match=message):
         call(index)
     check(index, random_rows(30, 0), range(30))
-
-
-@pytest.mark.parametrize(
-    ("ptr", "column", "value", "message"),
-    [
-        ([0, 2, 1, 3], [1, 2, 3], [1.0, 1.0, 1.0], "do not fit"),
-        ([0, 5], [1, 2, 3], [1.0, 1.0, 1.0], "do not fit"),
-        ([1, 3], [1, 2, 3], [1.0, 1.0, 1.0], "do not fit"),
-        ([0, -3, 3], [1, 2, 3], [1.0, 1.0, 1.0], "do not fit"),
-        ([], [], [], "do not fit"),
-        ([0, 3], [1, 2, 3], [1.0, 1.0], "do not fit"),
-        ([0, 2], [1, 2], [1.0, float("nan")], r"must be finite and below 1e\+150, got 1 that are not"),
-        ([0, 2], [1, 2], [float("-inf"), 1e200], "got 2 that are not"),
-    ],
-)
-def test_rows_that_do_not_fit_together_never_reach_scipy(ptr, column, value, message):
-    rows = SparseRows(torch.tensor(ptr).long(), torch.tensor(column).long(), torch.tensor(value).double())
-    for call in (SparseIndex().add, SparseIndex(random_rows(3, 0)).search):
-        with pytest.raises(InputError, match=message):
-            call(rows)
-
-
-@pytest.mark.parametrize("kinds", [(torch.long, torch.long), (torch.long, torch.bool), (torch.float, torch.float)])
-def test_rows_of_dtypes_that_no_file_of_an_index_may_hold_are_refused(kinds):
-    rows = random_rows(3, 0)
-    rows = replace(rows, column=rows.column.to(kinds[0]), value=rows.value.to(kinds[1]))
-    with pytest.raises(InputError, match="columns must be int64, and values float16, float32 or float64, got"):
-        SparseIndex(rows)
 
 
 def with_(position, value):
@@ -248,47 +196,20 @@ def with_(position, value):
     return changed
 
 
-GONE = None
-HOSTILE = {
-    "row out of range": ({"indices": with_(4, 1000)}, r"`indices` are not all in \[0, 30\)"),
-    "row far out": ({"indices": lambda a: with_(4, 2**60)(a.astype(np.int64))}, r"`indices` are not all in \[0, 30\)"),
-    "negative row": ({"indices": with_(0, -1)}, r"`indices` are not all in \[0, 30\)"),
-    "float rows": ({"indices": lambda a: a.astype(float)}, "`indices` is .* of float64"),
-    "big-endian rows": ({"indices": lambda a: a.astype(">i4")}, "`indices` is .* of >i4"),
-    "small rows": ({"indices": lambda a: a.astype(np.int8)}, "`indices` is .* of int8"),
-    "rows of two axes": ({"indices": lambda a: a[None]}, "`indices` is .* of int32"),
-    "fewer rows": ({"indices": lambda a: a[:-1]}, "`indptr` does not ascend or fit"),
-    "no rows": ({"indices": GONE}, "'indices"),
-    "descending bounds": ({"indptr": with_(3, 0)}, "`indptr` does not ascend or fit"),
-    "bounds that wrap": (
-        {"indptr": lambda a: with_(slice(1, 3), [2**62 + 1, -(2**62)])(a.astype(np.int64))},
-        "`indptr` does not ascend or fit",
-    ),
-    "first bound": ({"indptr": with_(0, 1)}, "`indptr` does not ascend or fit"),
-    "negative bound": ({"indptr": with_(0, -7)}, "`indptr` does not ascend or fit"),
-    "last bound": ({"indptr": with_(-1, 10**6)}, "`indptr` does not ascend or fit"),
-    "fewer bounds": ({"indptr": lambda a: a[:-1]}, "`indptr` does not ascend or fit"),
-    "NaN": ({"data": with_(2, np.nan)}, r"`data` is not all finite and below 1e\+150"),
-    "infinite": ({"data": with_(2, -np.inf)}, r"`data` is not all finite and below 1e\+150"),
-    "half precision": ({"data": lambda a: a.astype(np.float16)}, "`data` is .* of float16"),
-    "texts": ({"data": lambda a: a.astype(str)}, "`data` is .* of <U"),
-    "fewer values": ({"data": lambda a: a[:-1]}, "`indptr` does not ascend or fit"),
-    "descending columns": ({"column": lambda a: a[::-1]}, "`column` does not ascend or fit"),
-    "equal columns": ({"column": with_(1, -(2**63))}, "`column` does not ascend or fit"),
-    "fewer columns": ({"column": lambda a: a[:-1]}, "`column` does not ascend or fit"),
-    "huge shape": ({"shape": lambda a: np.array([2**62, 2**62])}, "does not ascend or fit"),
-    "many rows": ({"shape": with_(0, 2**40)}, "it has 30 ids for 1099511627776 rows"),
-    "negative shape": ({"shape": lambda a: -a}, "its shape is"),
-    "shape of floats": ({"shape": lambda a: a / 1}, "its shape is"),
-    "shape of three": ({"shape": lambda a: np.append(a, 1)}, "its shape is"),
-    "a number as shape": ({"shape": lambda a: np.array(3)}, "holds no index of sparse rows, or is corrupted"),
-    "format": ({"format": lambda a: np.array(b"coo")}, "its format is b'coo'"),
-    "no format": ({"format": GONE}, "'format"),
-    "ids of texts": ({"id": lambda a: a.astype(str)}, r"`id` is \[30\] of <U\d+, not \[n\] of int64"),
-    "fewer ids": ({"id": lambda a: a[1:]}, "it has 29 ids for 30 rows"),
-    "equal ids": ({"id": with_(1, 2)}, "id 2 occurs 2 times"),
-    "no ids": ({"id": GONE}, "'id.text"),
-    "objects": ({"column": lambda a: a.astype(object)}, "cannot be read: Object arrays cannot be loaded"),
+DAMAGED = {
+    "row out of range": {"indices": with_(4, 1000)},
+    "negative row": {"indices": with_(0, -1)},
+    "fewer rows": {"indices": lambda a: a[:-1]},
+    "descending bounds": {"indptr": with_(3, 0)},
+    "bounds that wrap": {"indptr": lambda a: with_(slice(1, 3), [2**62 + 1, -(2**62)])(a.astype(np.int64))},
+    "last bound": {"indptr": with_(-1, 10**6)},
+    "fewer values": {"data": lambda a: a[:-1]},
+    "descending columns": {"column": lambda a: a[::-1]},
+    "fewer columns": {"column": lambda a: a[:-1]},
+    "many rows": {"shape": with_(0, 2**40)},
+    "a number as shape": {"shape": lambda a: np.array(3)},
+    "format": {"format": lambda a: np.array(b"coo")},
+    "fewer ids": {"id": lambda a: a[1:]},
 }
 
 
@@ -300,33 +221,13 @@ def stored(tmp_path):
         return dict(arrays), tmp_path / "changed.npz"
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_tampered_file_is_refused_in_a_line(name, stored):
-    (arrays, file), (changed, message) = stored, HOSTILE[name]
-    arrays |= {key: arrays[key] if change is GONE else change(arrays[key]) for key, change in changed.items()}
-    np.savez(file, **{key: value for key, value in arrays.items() if changed.get(key, 1) is not GONE})
-    with pytest.raises(InputError, match=message) as error:
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_file_is_refused_in_a_line(name, stored):
+    arrays, file = stored
+    np.savez(file, **{key: DAMAGED[name].get(key, lambda a: a)(values) for key, values in arrays.items()})
+    with pytest.raises(InputError, match="holds no index of sparse rows, or is corrupted") as error:
         SparseIndex.load(file)
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"id.slices": np.array([0, 3, 2])},
-        {"id.slices": np.array([0, 1])},
-        {"id.slices": np.zeros(0, np.int64)},
-        {"id.slices": np.array([0.0, 1, 2])},
-        {"id.text": np.array([255, 254], np.uint8)},
-        {"id.text": np.array(["a", "b"])},
-    ],
-)
-def test_tampered_ids_of_strings_are_refused(changed, tmp_path):
-    SparseIndex(random_rows(2, 0), ["a", "b"]).save(tmp_path / "i.npz")
-    with np.load(tmp_path / "i.npz") as arrays:
-        np.savez(tmp_path / "j.npz", **{**arrays, **changed})
-    with pytest.raises(InputError, match="holds no index of sparse rows, or is corrupted"):
-        SparseIndex.load(tmp_path / "j.npz")
 
 
 class Bomb:
@@ -349,8 +250,6 @@ def test_files_of_other_kinds_are_refused_in_a_line(stored, tmp_path, monkeypatc
         archive.writestr("data.npy", header.getvalue())
     link = tmp_path / "loop"
     link.symlink_to(link)
-    folder = tmp_path / "folder"
-    (folder / "000000-30").mkdir(parents=True)
     for path, message in [
         (cut, "cannot be read"),
         (pipe, "is a named pipe, a socket or a device; give a regular file"),
@@ -359,7 +258,6 @@ def test_files_of_other_kinds_are_refused_in_a_line(stored, tmp_path, monkeypatc
         (claimed, "cannot be read"),
         (link, "cannot be read"),
         (tmp_path / "gone.npz", "cannot be read"),
-        (folder, "is a folder, as of an index of graphcl 0.1.0; build the index again in one file"),
     ]:
         with pytest.raises(InputError, match=message) as error:
             SparseIndex.load(path)

@@ -17,8 +17,7 @@ from graphcl.datasets.synthetic import synthetic_pairs
 from graphcl.evaluate import knn, logreg, retrieval, svm
 from graphcl.experiment.trial import prepared
 from graphcl.extensions.sparse.encoder import WLSparse
-from graphcl.extensions.sparse.index import SparseIndex
-from graphcl.extensions.sparse.rows import SparseRows
+from graphcl.extensions.sparse.index import SparseIndex, SparseRows
 from graphcl.loaders.resident import ResidentLoader
 from graphcl.registry import losses
 from graphcl.tasks.evaluation import grouped_parts
@@ -145,38 +144,9 @@ def saved(finished):
     return write
 
 
-def changed_encoders(state):
-    long = torch.tensor
-    yield {"b": state["b"][:-1]}, r"the weights of patterns have different lengths, `b` \[\d+\], `colour` \[\d+\]"
-    yield {"frequency": state["frequency"].repeat(2)}, "the weights of patterns have different lengths"
-    yield {"colour": state["colour"].flip(0)}, "`colour` does not ascend"
-    yield {"column": state["column"].clone().fill_(3)}, "`column` does not ascend"
-    yield {"b": long(1.0)}, r"different lengths, `b` \[\],"
-    yield {"version": long(3)}, r"its colours have version 3, and this graphcl has 2; train it again"
-    yield {"version": long([2, 2])}, r"its colours have version \[2, 2\]"
-    yield {"version": long(2.0)}, r"`version` is \[\] torch.float32 in the file"
-
-
-def test_a_tampered_encoder_is_refused(finished, saved, tmp_path):
-    state = torch.load(finished.folder / "encoder.pt", weights_only=True)["weights"][0]
-    for changed, message in changed_encoders(state):
-        with pytest.raises(InputError, match=message):
-            load_encoder(saved(tmp_path / "e.pt", **changed))
-        encoder = WLSparse(3, depth=2)
-        with pytest.raises(RuntimeError):
-            encoder.load_state_dict({**state, **{"a": state["a"][1:], **changed}})
-
-
-def test_weights_of_the_first_version_serve_graphs_without_edge_attributes(saved, graphs, finished, tmp_path):
-    old = load_encoder(saved(tmp_path / "e.pt", version=None))[0]
-    new = load_encoder(finished.folder, 0)[0]
-    assert rows_of(old, graphs).value.equal(rows_of(new, graphs).value)
-    assert "version" not in old.state_dict()
-    one = graphs[0]
-    with pytest.raises(InputError, match=r"are of graphcl 0\.1\.0, whose colours of edge attributes were others"):
-        old.rows(one.x, one.edge_index, edge_attr=torch.ones(one.num_edges))
-    old.fit([Batch.from_data_list(graphs[:4])], torch.arange(4))
-    old.rows(one.x, one.edge_index, edge_attr=torch.ones(one.num_edges))
+def test_an_encoder_with_colours_of_another_version_is_refused(saved, tmp_path):
+    with pytest.raises(InputError, match=r"its colours have version 3, and this graphcl has 2; train it again"):
+        load_encoder(saved(tmp_path / "e.pt", version=torch.tensor(3)))
 
 
 @pytest.mark.parametrize("value", [1e30, -1e30, 3e38])
