@@ -75,7 +75,7 @@ def verdict(kind, seed, num_graphs=200, seeds=(0, 1, 2)):
     """Return the answers on a planted set."""
     config = make_config({"seeds": [*seeds], "evaluation": {"inner_folds": 3}, "epochs": 0})
     dataset = load_dataset(planted(kind, seed, num_graphs))
-    return diagnose(config, dataset, ROWS, DECIDE, more=False).answers
+    return diagnose(config, dataset, ROWS, DECIDE).answers
 
 
 def table(folders):

@@ -9,32 +9,25 @@ import copy
 
 import torch
 from torch import Tensor
-from torch.nn.functional import one_hot
 
-from graphcl.arguments import nearest
 from graphcl.datasets.dataset import GraphDataset
-from graphcl.errors import InputError
-from graphcl.graphs.segment import pointers, ranges, repeat, shuffled
-
-MOST_EDGES = 1_000_000
-"""Largest number of edges of `complete`."""
+from graphcl.graphs.segment import pointers, repeat, shuffled
 
 
 def without_edges(dataset: GraphDataset, seed: int = 0) -> GraphDataset:
     """Return the graphs without edges."""
-    return _with_edges(dataset, torch.zeros(2, 0, dtype=torch.long), torch.zeros_like(_sizes(dataset)))
-
-
-def complete(dataset: GraphDataset, seed: int = 0) -> GraphDataset | None:
-    """Return the graphs with an edge between any two nodes; None if these are more than `MOST_EDGES`."""
-    sizes = _sizes(dataset)
-    counts = sizes * (sizes - 1)
-    if int(counts.sum()) > MOST_EDGES:
-        return None
-    node, first = torch.arange(int(sizes.sum())), repeat(pointers(sizes)[:-1], sizes)
-    others = repeat(sizes, sizes) - 1
-    source, local = repeat(node - first, others), ranges(torch.zeros_like(others), others)
-    return _with_edges(dataset, torch.stack([source, local + (local >= source)]), counts)
+    data, slices, values = dataset._data, dict(dataset.slices or {}), dict[str, Tensor]()
+    for key, cuts in slices.items():
+        if data.is_edge_attr(key) and torch.equal(cuts, slices["edge_index"]):
+            values[key] = data[key][:, :0] if key == "edge_index" else data[key][:0]
+    no_edges = dict.fromkeys(values, torch.zeros_like(slices["edge_index"]))
+    if dataset.degree_columns:
+        degrees = torch.zeros(len(data.x), dataset.degree_columns, dtype=data.x.dtype)
+        degrees[:, 0] = 1
+        values["x"] = torch.cat([data.x[:, : dataset.num_features - dataset.degree_columns], degrees], dim=1)
+    changed = _changed(dataset, **values)
+    changed.slices = slices | no_edges
+    return changed
 
 
 def rewired(dataset: GraphDataset, seed: int = 0) -> GraphDataset:
@@ -72,7 +65,6 @@ def sizes_only(dataset: GraphDataset, seed: int = 0) -> GraphDataset:
 
 CONTROLS = {
     "no edges": without_edges,
-    "complete": complete,
     "random edges": rewired,
     "shuffled features": shuffled_features,
     "constant features": constant_features,
@@ -82,44 +74,18 @@ CONTROLS = {
 
 
 def controlled(name: str, dataset: GraphDataset, seed: int = 0) -> GraphDataset | None:
-    """Return the data set, and its targets, under a control of `CONTROLS`; None if it changes nothing or is too large.
-
-    Raises:
-        InputError: the control is unknown.
-    """
-    if name not in CONTROLS:
-        raise InputError(f"unknown control {name!r}; {nearest(name, CONTROLS)}.")
-    sides, same = list[GraphDataset](), True
-    for side in dataset.sides:
-        changed = CONTROLS[name](side, seed)
-        if changed is None:
-            return None
-        sides.append(changed)
-        same = same and all(torch.equal(side._data[key], changed._data[key]) for key in ("edge_index", "x"))
-    sides[0].targets = sides[1] if len(sides) > 1 else None
-    return None if same else sides[0]
+    """Return the data set, and its targets, under a control of `CONTROLS`; None if it changes nothing."""
+    changed = [CONTROLS[name](side, seed) for side in dataset.sides]
+    both = [(side._data, other._data) for side, other in zip(dataset.sides, changed, strict=True)]
+    if all(torch.equal(old[key], new[key]) for old, new in both for key in ("edge_index", "x")):
+        return None
+    changed[0].targets = changed[1] if len(changed) > 1 else None
+    return changed[0]
 
 
 def _sizes(dataset: GraphDataset, key: str = "x") -> Tensor:
     """Return the number of nodes, or of rows of another attribute, of each graph."""
     return (dataset.slices or {})[key].diff()
-
-
-def _with_edges(dataset: GraphDataset, edge_index: Tensor, counts: Tensor) -> GraphDataset:
-    """Return the data set with other edges, `counts` of each graph; their attributes are zeros."""
-    data, slices = dataset._data, dict(dataset.slices or {})
-    values = {"edge_index": edge_index}
-    for key, cuts in slices.items():
-        if data.is_edge_attr(key) and key != "edge_index" and torch.equal(cuts, slices["edge_index"]):
-            values[key] = data[key].new_zeros(edge_index.size(1), *data[key].shape[1:])
-    if dataset.degree_columns:
-        shift = repeat(pointers(_sizes(dataset))[:-1], counts)
-        degrees = torch.bincount(edge_index[0] + shift, minlength=len(data.x)).clamp(max=dataset.degree_columns - 1)
-        others = data.x[:, : dataset.num_features - dataset.degree_columns]
-        values["x"] = torch.cat([others, one_hot(degrees, dataset.degree_columns).to(others.dtype)], dim=1)
-    changed = _changed(dataset, **values)
-    changed.slices = slices | dict.fromkeys(values.keys() - {"x"}, pointers(counts))
-    return changed
 
 
 def _changed(dataset: GraphDataset, **values: Tensor) -> GraphDataset:

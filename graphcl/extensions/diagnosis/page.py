@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from graphcl.evaluate import metric_name
-from graphcl.evaluate.scores import interval_words, sample_deviation
+from graphcl.evaluate.scores import interval_words
 from graphcl.extensions.diagnosis.answers import AS_IS, KINDS, LEVEL, QUESTIONS, Seeds, mean, untrained_best
 from graphcl.extensions.diagnosis.run import Diagnosis
 from graphcl.references.rows import row_labels
@@ -70,24 +70,6 @@ def copies_line(diagnosis: Diagnosis) -> str:
     return f"{text}."
 
 
-def further_lines(diagnosis: Diagnosis) -> Iterator[str]:
-    """Yield sentences on the number of graphs and on the settings of the trained row."""
-    rows = diagnosis.table[AS_IS]
-    if diagnosis.curve:
-        curve = {**diagnosis.curve, len(diagnosis.dataset): rows}
-        text = f"With {', '.join(map(str, curve))} graphs, the best row without training scores "
-        text += ", ".join(f"{mean(untrained_best(of_count)):.1f}" for of_count in curve.values())
-        if "trained" in rows:
-            trained = ", ".join(f"{mean(of_count['trained']):.1f}" for of_count in curve.values())
-            text += f", and the trained one {trained}"
-        yield f"{text}."
-    if diagnosis.settings:
-        spread = sample_deviation([scored.score.mean for scored in rows["trained"]])
-        over = "" if spread is None else f" ± {spread:.1f} (n - 1) over seeds"
-        changed = ", ".join(f"{name} {mean(seeds):.1f}" for name, seeds in diagnosis.settings.items())
-        yield f"The trained row scores {mean(rows['trained']):.1f}{over}; with {changed}."
-
-
 def markdown(diagnosis: Diagnosis, evaluator: str, figure: str) -> str:
     """Return the page of a diagnosis; `figure` is the name of its file."""
     dataset, answers = diagnosis.dataset, diagnosis.answers
@@ -120,7 +102,7 @@ def markdown(diagnosis: Diagnosis, evaluator: str, figure: str) -> str:
             lines.append(f"| {question.text} | {_ANSWERS[gain.sign]} | {gain} {over} |")
         elif question.unchanged and question.control in diagnosis.unchanged:
             lines.append(f"| {question.text} | - | {question.unchanged} |")
-    lines += ["", f"- {copies_line(diagnosis)}", *(f"- {line}" for line in further_lines(diagnosis)), ""]
+    lines += ["", f"- {copies_line(diagnosis)}", ""]
     labels = row_labels(rows)
     lines += [f"| graphs | {' | '.join(labels.values())} | best without training |", "|---" * (len(labels) + 2) + "|"]
     for control, by_row in diagnosis.table.items():
@@ -204,7 +186,5 @@ def as_json(diagnosis: Diagnosis, settings: Mapping[str, Any]) -> dict[str, Any]
             "scores": answers.scores,
             "gains": {name: vars(gain) for name, gain in answers.gains.items()},
             "table": {name: plain(rows) for name, rows in diagnosis.table.items()},
-            "curve": {count: plain(rows) for count, rows in diagnosis.curve.items()},
-            "settings": plain(diagnosis.settings),
         }
     return content | {"config": settings}

@@ -1,4 +1,4 @@
-"""Run a diagnosis: score rows on the graphs as they are and under controls, with fewer graphs, and other settings."""
+"""Run a diagnosis: score rows on the graphs as they are and under controls."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 import itertools
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,10 +37,6 @@ ENCODERS = ("untrained", "calibrated", "trained")
 """Rows that are left out where graphs differ in size only."""
 SEARCH_ROWS = ("bag", "wl", "wl_oa")
 """Rows that runs score by groups only, as kernels take long; here they are scored on folds too."""
-FRACTIONS = (0.125, 0.25, 0.5)
-"""Fractions of the graphs of the curve."""
-FACTORS = (0.5, 2.0)
-"""Factors of the width and the temperature."""
 DEPTH = 10
 """Depth of the colours by which graphs are compared; features and edges, not attributes of edges."""
 
@@ -103,18 +99,14 @@ class Diagnosis:
         total: number of graphs before the draw.
         copies: which graphs are copies of each other.
         table: control -> row -> scores of the seeds; empty without labels and groups.
-        curve: number of graphs that rows are computed from -> row -> scores.
-        settings: changed setting of the trained row -> scores.
         answers: the answers; None without labels and groups.
-        unchanged: controls that change nothing, or would make too many edges.
+        unchanged: controls that change nothing.
     """
 
     dataset: GraphDataset
     total: int
     copies: Copies
     table: dict[str, dict[str, Seeds]] = field(default_factory=dict)
-    curve: dict[int, dict[str, Seeds]] = field(default_factory=dict)
-    settings: dict[str, Seeds] = field(default_factory=dict)
     answers: Answers | None = None
     unchanged: tuple[str, ...] = ()
 
@@ -125,7 +117,6 @@ def diagnose(
     rows: Sequence[str],
     controls: Sequence[str] = tuple(CONTROLS),
     most: int = 1500,
-    more: bool = True,
     folder: Path | None = None,
 ) -> Diagnosis:
     """Score the rows under all controls and return the answers.
@@ -137,7 +128,6 @@ def diagnose(
         rows: rows to score, see `graphcl.references`; those without information are scored too.
         controls: controls to apply, keys of `graphcl.extensions.diagnosis.controls.CONTROLS`.
         most: largest number of graphs; of more that are scored by class, as many are drawn at random.
-        more: whether to score fewer graphs, and other widths and temperatures, too.
         folder: folder that keeps finished scores, also those of an earlier call; None to keep none.
     """
     check_inputs(config, dataset, rows)
@@ -149,17 +139,7 @@ def diagnose(
     diagnosis = Diagnosis(dataset, total, count_copies(dataset))
     diagnosis.unchanged = tuple(name for name in controls if controlled(name, dataset) is None)
     changed = [name for name in controls if name not in diagnosis.unchanged]
-    jobs = {AS_IS: _Job(config, lambda seed: dataset, rows)}
-    jobs |= {name: _Job(config, functools.partial(controlled, name, dataset), _seen(name, rows)) for name in changed}
-    counts = [round(fraction * len(dataset)) for fraction in FRACTIONS] if more and dataset.labelled else []
-    counts = [count for count in counts if count >= 50 and dataset.groups is None and dataset.relation is None]
-    jobs |= {f"{count} graphs": _Job(config, functools.partial(drawn, dataset, count), rows) for count in counts}
-    settings = _changed_settings(config) if more and "trained" in rows else {}
-    jobs |= {name: _Job(other, jobs[AS_IS].graphs, ["trained"]) for name, other in settings.items()}
-    results = _run(jobs, config.seeds, device, folder)
-    diagnosis.table = {name: results[name] for name in (AS_IS, *changed)}
-    diagnosis.curve = {count: results[f"{count} graphs"] for count in counts}
-    diagnosis.settings = {name: results[name]["trained"] for name in settings}
+    diagnosis.table = _table(config, dataset, changed, rows, device, folder)
     parts = _parts(make_task(config, dataset))
     train, unit = (None, None) if parts is None else (parts["train"], _units(dataset))
     first_row = next(iter(diagnosis.table[AS_IS].values()))
@@ -168,56 +148,41 @@ def diagnose(
     return diagnosis
 
 
-@dataclass(frozen=True)
-class _Job:
-    """Rows to score on the graphs that a function returns for a seed."""
-
-    config: Config
-    graphs: Callable[[int], Any]
-    rows: Sequence[str]
-
-
-def _seen(control: str, rows: Sequence[str]) -> list[str]:
-    """Return the rows that a control can change."""
-    left_out = ENCODERS if control == "sizes only" else ()
-    return [row for row in rows if row not in left_out and not reads_attribute(row)]
-
-
-def _changed_settings(config: Config) -> dict[str, Config]:
-    """Return name -> settings with another width or temperature."""
-    changed = {}
-    for part, key, label in (("encoder", "hidden_channels", "width"), ("loss", "temperature", "temperature")):
-        spec = getattr(config, part)
-        factors = FACTORS if isinstance(spec.get(key), int | float) else ()
-        for factor in factors:
-            value = type(spec[key])(spec[key] * factor)
-            changed[f"{label} {value:g}"] = config.model_copy(update={part: {**spec, key: value}})
-    return changed
-
-
-def _run(
-    jobs: Mapping[str, _Job], seeds: Sequence[int], device: torch.device, folder: Path | None
+def _table(
+    config: Config,
+    dataset: GraphDataset,
+    controls: Sequence[str],
+    rows: Sequence[str],
+    device: torch.device,
+    folder: Path | None,
 ) -> dict[str, dict[str, Seeds]]:
-    """Return job -> row -> scores of the seeds, with a progress bar; finished scores are kept in `folder`."""
+    """Return control -> row -> scores of the seeds, with a progress bar; finished scores are kept in `folder`."""
     from tqdm import tqdm
 
-    results: dict[str, dict[str, list[Scored]]] = {name: {} for name in jobs}
+    results: dict[str, dict[str, list[Scored]]] = {name: {} for name in (AS_IS, *controls)}
     form = "{n_fmt}/{total_fmt} {bar} {desc}, {elapsed}, {remaining} left"
-    hidden, total = not sys.stderr.isatty(), len(jobs) * len(seeds)
+    hidden, total = not sys.stderr.isatty(), len(results) * len(config.seeds)
     with tqdm(total=total, bar_format=form, disable=hidden, leave=False, initial=-1) as bar:
-        for (name, job), seed in itertools.product(jobs.items(), seeds):
+        for name, seed in itertools.product(results, config.seeds):
             bar.update()
             bar.set_description_str(f"{name}, seed {seed}")
             file = None if folder is None else folder / f"{digest([name, seed])}.pt"
             if file is not None and file.exists():
                 scores = _read_scores(file)
             else:
-                scores = score_rows(make_task(job.config, job.graphs(seed)), seed, job.rows, device)
+                graphs: Any = dataset if name == AS_IS else controlled(name, dataset, seed)
+                scores = score_rows(make_task(config, graphs), seed, _changed_by(name, rows), device)
                 if file is not None:
                     _write_scores(file, scores)
             for row, scored in scores.items():
                 results[name].setdefault(row, []).append(scored)
-    return {name: dict(rows) for name, rows in results.items()}
+    return {name: dict(of_rows) for name, of_rows in results.items()}
+
+
+def _changed_by(control: str, rows: Sequence[str]) -> list[str]:
+    """Return the rows that a control can change."""
+    left_out = ENCODERS if control == "sizes only" else ()
+    return [row for row in rows if control == AS_IS or (row not in left_out and not reads_attribute(row))]
 
 
 def _write_scores(file: Path, scores: Mapping[str, Scored]) -> None:

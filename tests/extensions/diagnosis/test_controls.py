@@ -9,10 +9,8 @@ from torch_geometric.data import Data
 from torch_geometric.utils import degree
 
 from graphcl.datasets import load_dataset
-from graphcl.errors import InputError
 from graphcl.extensions.diagnosis.controls import (
     CONTROLS,
-    complete,
     controlled,
     rewire,
     rewired,
@@ -110,16 +108,6 @@ def test_undirected_graphs_stay_so_beside_directed_ones():
     assert [found[side, 16:].bincount().tolist()[8:] for side in (0, 1)] == [[1] * 8] * 2
 
 
-def test_complete_graphs_and_their_limit(monkeypatch):
-    dataset = load_dataset(small_graphs(n=4, edge_attr=True))
-    for old, graph in zip(dataset, complete(dataset), strict=True):
-        expected = nx.complete_graph(old.num_nodes).to_directed()
-        assert sorted(map(tuple, graph.edge_index.T.tolist())) == sorted(expected.edges())
-        assert not graph.edge_attr.any()
-    monkeypatch.setattr("graphcl.extensions.diagnosis.controls.MOST_EDGES", 10)
-    assert complete(dataset) is None
-
-
 def test_features_move_within_their_graph_and_degrees_are_those_of_the_edges():
     dataset = load_dataset(small_graphs(), features="labels+degree")
     own = dataset.num_features - dataset.degree_columns
@@ -137,7 +125,7 @@ def test_controls_do_not_depend_on_the_numbering_of_the_nodes():
     order = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(0))
     renamed = Data(x=graph.x[order], edge_index=order.argsort()[graph.edge_index], y=graph.y)
     dataset = load_dataset([graph, renamed])
-    for name in ("no edges", "complete", "constant features", "sizes only"):
+    for name in ("no edges", "constant features", "sizes only"):
         one, two = CONTROLS[name](dataset)
         assert torch.equal(one.x[order], two.x), name
         edges = {tuple(edge) for edge in order.argsort()[one.edge_index].T.tolist()}
@@ -151,5 +139,3 @@ def test_a_control_is_left_out_if_it_changes_nothing_and_changes_targets_too():
     assert (found._data.num_edges, found.targets._data.num_edges, targets._data.num_edges > 0) == (0, 0, True)
     assert controlled("constant features", dataset) is not None
     assert controlled("constant features", targets) is None
-    with pytest.raises(InputError, match=r"^unknown control 'no edge'; did you mean no edges"):
-        controlled("no edge", dataset)

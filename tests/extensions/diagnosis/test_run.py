@@ -69,6 +69,6 @@ def test_what_cannot_be_diagnosed():
 
 def test_a_diagnosis_by_group_says_that_groups_are_few():
     config = make_config({"seeds": [0], "eval": ["retrieval"]})
-    found = diagnose(config, load_dataset(synthetic_pairs(num_groups=30)), ["statistics"], ["no edges"], more=False)
+    found = diagnose(config, load_dataset(synthetic_pairs(num_groups=30)), ["statistics"], ["no edges"])
     assert found.answers.units == 3
     assert ", one test part of 3 groups (intervals are too narrow, as of fewer than 30)," in markdown(found, "", "")
