@@ -16,8 +16,8 @@ from rdkit import Chem
 from study import add_line, finished_lines, markdown, options, plus_minus, write_tables
 
 from graphcl import load_dataset
-from graphcl.extensions.molecules.rows import descriptors as rdkit_descriptors
-from graphcl.extensions.molecules.rows import ecfp4
+from graphcl.extensions.molecules.encoder import descriptors as rdkit_descriptors
+from graphcl.extensions.molecules.encoder import ecfp4
 from graphcl.run import main as run
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

@@ -20,7 +20,7 @@ from graphcl import ResidentLoader, embed, load_dataset, load_encoder
 from graphcl.evaluate import LOWER, FoldScores, best_row, holm, ogb, ogb_forest, paired_test
 from graphcl.evaluate.scores import gains_by_fold
 from graphcl.experiment.transfer import untrained_encoder
-from graphcl.extensions.molecules.rows import descriptors, ecfp4, ecfp4_counts, side_by_side
+from graphcl.extensions.molecules.encoder import descriptors, ecfp4, ecfp4_counts, side_by_side
 from graphcl.extensions.molecules.source import split_molecules
 
 FILES = {

@@ -52,7 +52,7 @@ from graphcl.datasets.dataset import is_whole
 from graphcl.datasets.tables import NoGraphLeftError
 from graphcl.errors import InputError, one_line, warn
 from graphcl.extensions.molecules import import_rdkit
-from graphcl.extensions.molecules.table import REACTION, Table, where
+from graphcl.extensions.molecules.table import Table, where
 from graphcl.extensions.molecules.tags import tagged_graphs
 from graphcl.graphs.segment import pointers
 from graphcl.system.arrays import write_torch_file
@@ -60,7 +60,7 @@ from graphcl.system.files import remove_partial
 from graphcl.system.processes import completed
 from graphcl.system.progress import progress
 
-Graphs = tuple[Data, dict[str, Tensor]]
+MoleculeGraphs = tuple[Data, dict[str, Tensor]]
 """Graphs in PyG's collated form: all values, and the start of each graph in each attribute."""
 CHIRALITY = {label: number for number, label in enumerate("RSrs", start=1)}
 HYBRIDISATION = ("SP", "SP2", "SP3", "SP3D", "SP3D2")
@@ -74,7 +74,7 @@ MAX_COMPARISONS = 2**20
 """Largest number of comparisons for the labels of a molecule, about a second; a molecule that needs more has none."""
 
 
-def molecule_graphs(molecules: Iterable[tuple[Any, str]]) -> Graphs:
+def molecule_graphs(molecules: Iterable[tuple[Any, str]]) -> MoleculeGraphs:
     """Return sanitised RDKit molecules as graphs in PyG's collated form, with every bond in both directions.
 
     Each molecule is read and dropped before the next one is parsed, while it is in the processor's cache. RDKit's
@@ -118,7 +118,7 @@ def molecule_graphs(molecules: Iterable[tuple[Any, str]]) -> Graphs:
     return _collated(of)
 
 
-def _collated(of: dict[str, np.ndarray]) -> Graphs:
+def _collated(of: dict[str, np.ndarray]) -> MoleculeGraphs:
     """Return the graphs of `molecule_graphs` from what was read of all atoms, bonds and molecules."""
     chem = import_rdkit("Chem")
     ptr, edge_ptr = pointers(torch.from_numpy(of["atoms"])), pointers(torch.from_numpy(2 * of["bonds"]))
@@ -145,7 +145,7 @@ def _collated(of: dict[str, np.ndarray]) -> Graphs:
     return data, {"x": ptr, "edge_index": edge_ptr, "edge_attr": edge_ptr}
 
 
-def concatenate(parts: Sequence[Graphs]) -> Graphs:
+def concatenate(parts: Sequence[MoleculeGraphs]) -> MoleculeGraphs:
     """Return several collated sets of graphs as one; lists of texts are concatenated like tensors."""
     data, slices = Data(), {}
     for key in parts[0][1]:
@@ -189,8 +189,6 @@ MAX_ATOMS = 2**14
 """Largest number of atoms of a molecule; RDKit's time to list the bonds grows with their square."""
 HYDROGEN_ISOTOPE = re.compile(r"\[\d+H").search
 """Function that finds deuterium and tritium in a SMILES, which RDKit's parser does not remove."""
-_METALS = {13, *range(21, 32), *range(39, 51), *range(57, 84), *range(89, 113)}
-"""Atomic numbers of metals but those of groups 1 and 2, the usual ions of a salt."""
 
 
 class InvalidRow(NamedTuple):
@@ -217,33 +215,29 @@ class Chunk(NamedTuple):
 class Parsed(NamedTuple):
     """The graphs of the valid rows of a chunk, with their numbers and SMILES; `changed` counts `standardise`d ones.
 
-    `invalid` holds the number and the text of each other row, `metals` the number of each row of which `standardise`
-    left out a metal, and the metals.
+    `invalid` holds the number and the text of each other row.
     """
 
-    graphs: Graphs
+    graphs: MoleculeGraphs
     rows: list[int]
     smiles: list[str]
     invalid: list[tuple[int, str]]
     changed: int
-    metals: Sequence[tuple[int, str]] = ()
 
 
 def parse(chunk: Chunk) -> Parsed:
     """Return the parsed rows of a chunk."""
     chem = import_rdkit("Chem")
     change = _standardiser(chem) if chunk.standardise else None
-    rows, smiles, changed_rows = list[int](), list[str](), list[int]()
-    invalid, metals = list[tuple[int, str]](), list[tuple[int, str]]()
+    rows, smiles, invalid, count = list[int](), list[str](), list[tuple[int, str]](), 0
 
     def molecules() -> Iterator[tuple[Any, str]]:
+        nonlocal count
         for row, entry in enumerate(chunk.molecules, chunk.start):
             molecule, text = _molecule(entry, chem), entry if isinstance(entry, str) else None
             changed = None if molecule is None or change is None else change(molecule)
             if changed is not None:
-                changed_rows.append(row)
-                if lost := " ".join(sorted(_metals(molecule) - _metals(changed))):
-                    metals.append((row, lost))
+                count += 1
                 molecule, text = changed, chem.MolToSmiles(changed)
             if molecule is None:
                 invalid.append((row, repr(entry) if text is None else text))
@@ -254,7 +248,7 @@ def parse(chunk: Chunk) -> Parsed:
 
     with import_rdkit("rdBase").BlockLogs():  # RDKit would print each problem on stderr
         graphs = (tagged_graphs if chunk.coding == "hu" else molecule_graphs)(molecules())
-    return Parsed(graphs, rows, smiles, invalid, len(changed_rows), metals)
+    return Parsed(graphs, rows, smiles, invalid, count)
 
 
 def parse_by(executor: Executor, folder: Path, chunks: list[Chunk]) -> Iterator[Parsed]:
@@ -290,7 +284,6 @@ class Parser:
     Attributes:
         invalid: the rows that were left out so far.
         changed: number of molecules that `standardise` changed so far.
-        metals: rows of which `standardise` left out a metal so far, and the metals.
 
     Raises:
         InputError: no row holds a valid molecule, or one does not and `invalid` is "stop".
@@ -302,9 +295,8 @@ class Parser:
         self.table, self._settings, self._parse_all = table, settings, parse_all
         self.invalid: list[InvalidRow] = []
         self.changed = 0
-        self.metals: list[tuple[int, str]] = []
 
-    def __iter__(self) -> Iterator[Graphs]:
+    def __iter__(self) -> Iterator[MoleculeGraphs]:
         table, settings = self.table, self._settings
         molecules = [None if row in table.refused else molecule for row, molecule in enumerate(table.molecules)]
         starts = range(0, len(molecules), CHUNK)
@@ -322,7 +314,6 @@ class Parser:
                         invalid = invalid._replace(smiles=str(table.molecules[row]), reason=table.refused[row])
                     self.invalid.append(invalid)
                 self.changed += chunk.changed
-                self.metals += chunk.metals
                 if self.invalid and settings.invalid == "stop":
                     raise InputError(f'{self._describe()}; correct the rows, or set `invalid` to "skip".')
                 update(len(chunk.rows) + len(chunk.invalid))
@@ -332,15 +323,8 @@ class Parser:
             raise NoGraphLeftError(self._describe(), self.invalid)
         if self.invalid:
             warn(f"{self._describe()}; skipped.")
-        if self.metals:
-            row, lost = self.metals[0]
-            shown = f"{lost} of {where(table.lines, row)} {one_line(repr(table.molecules[row]), 60)}"
-            warn(
-                f"{table.name}: `standardise` kept the largest fragment of {len(self.metals)} molecules and left out a "
-                f"metal, such as {shown}; leave it out for metal complexes"
-            )
 
-    def _with_columns(self, chunk: Parsed) -> Graphs:
+    def _with_columns(self, chunk: Parsed) -> MoleculeGraphs:
         """Return the graphs of rows with the attributes `smiles`, `id` and, if the table has them, `y` and `group`."""
         data, slices = chunk.graphs
         table, data.smiles, rows = self.table, chunk.smiles, torch.tensor(chunk.rows)
@@ -366,9 +350,7 @@ class Parser:
             if rows:
                 count = f"{len(rows)} of {len(table.molecules)} {rule}"
                 messages.append(f"{count}: {', '.join(shown)}{', ...' if len(rows) > 3 else ''}")
-        advice = "; A>>B is a reaction: give its reactants or its products as the column of SMILES"
-        reactions = any(REACTION(invalid.smiles) for invalid in self.invalid if invalid.row not in table.refused)
-        return f"{table.name}: {'; '.join(messages)}{advice if reactions else ''}"
+        return f"{table.name}: {'; '.join(messages)}"
 
 
 def _molecule(entry: Any, chem: Any) -> Any:
@@ -405,10 +387,6 @@ def _standardiser(chem: Any) -> Callable[[Any], Any]:
         return None if charges(changed) == charges(molecule) else chem.MolFromSmiles(chem.MolToSmiles(changed))
 
     return change
-
-
-def _metals(molecule: Any) -> set[str]:
-    return {atom.GetSymbol() for atom in molecule.GetAtoms() if atom.GetAtomicNum() in _METALS}
 
 
 def is_classes(y: Tensor) -> bool:

@@ -1,12 +1,12 @@
-"""Read molecules: parse a table of SMILES, warn of repeated molecules, and split them for training and test."""
+"""Read molecules: parse a table of SMILES, warn of repeated molecules, and split them; load OGB's sets of graphs."""
 
 from __future__ import annotations
 
-import math
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,22 +14,23 @@ import torch
 from torch import Tensor
 
 from graphcl.datasets.dataset import Benchmark, Collated, GraphDataset
+from graphcl.datasets.names import listing, suggestion
+from graphcl.datasets.cache import checked_split, load_archive, open_reader
 from graphcl.datasets.sources import Graphs, Pieces, Request, Source
-from graphcl.datasets.tables import kept_rows
-from graphcl.errors import InputError, one_line, warn
+from graphcl.datasets.collate import check_store
+from graphcl.errors import InputError
 from graphcl.extensions.molecules import MoleculeSettings, import_rdkit
-from graphcl.extensions.molecules.parse import Parser, concatenate, is_classes, parse_by
-from graphcl.extensions.molecules.table import SUFFIXES, Table, find, is_molecules, is_smiles, read_table, where
+from graphcl.extensions.molecules.parse import MoleculeGraphs, Parser, concatenate, is_classes, parse_by
+from graphcl.extensions.molecules.table import SUFFIXES, Table, find, is_molecules, is_smiles, read_table
 from graphcl.graphs.wl import first_colours, refine
-from graphcl.registry import sources
+from graphcl.registry import datasets, sources
+from graphcl.system.optional import import_ogb
 
 _SETTINGS = ("id", "target", "group", "invalid", "split", "metric")
 TRAIN, VALID = 0.8, 0.1
 """Fractions of the graphs in the training and the validation part."""
 DEPTH = 3
 """Radius in bonds of the atoms' surroundings that the keys of repeated molecules compare."""
-_UNLIKE = 10.0
-"""Ratio of the deviations of two targets from which the mean of their errors says little about one of them."""
 _TASKS = {"rocauc": "binary classification", "ap": "binary classification", "acc": "classification"}
 """Metric of a split -> kind of task; others are of regression."""
 
@@ -56,7 +57,7 @@ class Molecules(Source):
         return find(header, settings, "the table")
 
     def is_item(self, text: str) -> bool:
-        """Return whether a string is a SMILES, or a reaction, which is then refused."""
+        """Return whether a string is a SMILES."""
         return is_smiles(text)
 
     def usual(self, source: Any) -> dict[str, Any]:
@@ -70,9 +71,7 @@ class Molecules(Source):
         parser = Parser(table, settings)
         data, slices = concatenate(list(parser))
         if not isinstance(source, list | tuple):
-            repeats = duplicates((data, slices), data.smiles)
-            _print_counts(parser, len(repeats))
-            _warn_of_contradictions(table, repeats, kept_rows(len(data.smiles), parser.invalid))
+            _print_counts(parser, duplicates((data, slices), data.smiles))
         benchmark = None
         if settings.split is not None:
             benchmark = _benchmark(table, data, settings)
@@ -114,8 +113,6 @@ def _benchmark(table: Table, data: Any, settings: Any) -> Benchmark:
     metric = settings.metric or ("rocauc" if binary else "acc" if table.classes else "rmse")
     if not {"rocauc": binary, "ap": binary, "acc": whole}.get(metric, True):
         raise InputError(f"`metric` {metric} needs targets of 0 or 1 (acc: of classes 0, 1, ...); use rmse, mae or r2.")
-    if metric in ("rmse", "mae"):
-        _warn_of_units(table.name, settings.target, data.y.numpy())
     parts = split_molecules(data.smiles, data.y, settings.split)
     task = _TASKS.get(metric, "regression")
     return Benchmark(parts, task, metric, data.y.size(1), tuple(settings.target), tuple(table.classes))
@@ -196,20 +193,6 @@ def scaffold_groups(smiles: Sequence[str]) -> list[list[int]]:
     return sorted(groups.values(), key=lambda group: (len(group), group[0]), reverse=True)
 
 
-def _warn_of_units(name: str, targets: Sequence[str], y: np.ndarray) -> None:
-    """Warn if the mean of the errors of several targets is that of a few: of classes and numbers, or unlike units."""
-    if y.shape[1] < 2:
-        return
-    spread = {target: float(np.nanstd(column)) for target, column in zip(targets, y.T, strict=True)}
-    binary = [np.isin(column[~np.isnan(column)], (0, 1)).all() for column in y.T]
-    low, high = min(spread, key=spread.__getitem__), max(spread, key=spread.__getitem__)
-    if any(binary) != all(binary) or spread[high] > _UNLIKE * spread[low]:
-        kinds = "0 and 1 are scored as numbers, and " if any(binary) else ""
-        scales = f"deviations from {spread[low]:.3g} ({one_line(low, 40)}) to {spread[high]:.3g} ({one_line(high, 40)})"
-        advice = "read the score of each target, pass --metric r2, or score classes and numbers in runs of their own"
-        warn(f"{name}: {kinds}the targets have {scales}, so the mean of their errors is that of a few; {advice}.")
-
-
 def _print_counts(parser: Parser, repeats: int = 0) -> None:
     """Print how many molecules repeat another or were standardised, and how many targets are missing, if any."""
     table, invalid = parser.table, [row.row for row in parser.invalid]
@@ -223,52 +206,21 @@ def _print_counts(parser: Parser, repeats: int = 0) -> None:
         print(f"graphcl: {table.name}: {shown}", file=sys.stderr)
 
 
-def _warn_of_contradictions(table: Table, repeats: Sequence[tuple[int, int]], rows: np.ndarray) -> None:
-    """Warn if a molecule that occurs several times has different targets.
-
-    Args:
-        table: the table.
-        repeats: each graph that repeats a molecule, and the first graph of the molecule.
-        rows: row of each graph in the table `[n]`.
-    """
-    if table.y is None:
-        return
-    first = dict(repeats)
-    values: dict[tuple[int, int], dict[float, int]] = defaultdict(dict)  # molecule and task -> value -> first row
-    for graph in sorted({*first, *first.values()}):
-        for task, value in enumerate(table.y[int(rows[graph])].tolist()):
-            if not math.isnan(value):
-                values[first.get(graph, graph), task].setdefault(value, int(rows[graph]))
-    differing = sorted(key for key, by_value in values.items() if len(by_value) > 1)
-    if differing:
-        molecule, task = differing[0]
-        by_value = values[molecule, task]
-        low, high = (where(table.lines, by_value[bound(by_value)]) for bound in (min, max))
-        text = one_line(repr(table.molecules[int(rows[molecule])]), 60)
-        count = len({molecule for molecule, _ in differing})
-        example = f"{text} in `{table.targets[task]}` of {low} and {high}"
-        warn(f"{table.name}: molecules with different targets: {count}, such as {example}")
-
-
-def duplicates(graphs: Collated, smiles: Sequence[str]) -> list[tuple[int, int]]:
-    """Return each molecule whose canonical SMILES an earlier molecule has, and the first such molecule.
+def duplicates(graphs: MoleculeGraphs, smiles: Sequence[str]) -> int:
+    """Return the number of molecules whose canonical SMILES an earlier molecule has.
 
     Canonical SMILES are computed only of molecules that share their `keys` with another, as they are slow.
     """
     _, inverse, counts = np.unique(keys(graphs).numpy(), return_inverse=True, return_counts=True)
-    chem = import_rdkit("Chem")
+    alike, chem = np.flatnonzero(counts[inverse] > 1).tolist(), import_rdkit("Chem")
     with import_rdkit("rdBase").BlockLogs():
-        first, repeats = dict[str, int](), list[tuple[int, int]]()
-        for row in np.flatnonzero(counts[inverse] > 1).tolist():
-            molecule = chem.MolFromSmiles(smiles[row])
-            # RDKit cannot read every SMILES that it writes of a molecule
-            text = smiles[row] if molecule is None else chem.MolToSmiles(molecule)
-            if (earlier := first.setdefault(text, row)) != row:
-                repeats.append((row, earlier))
-    return repeats
+        molecules = [chem.MolFromSmiles(smiles[row]) for row in alike]
+        # RDKit cannot read every SMILES that it writes of a molecule
+        texts = [smiles[row] if m is None else chem.MolToSmiles(m) for row, m in zip(alike, molecules, strict=True)]
+    return len(texts) - len(set(texts))
 
 
-def keys(graphs: Collated) -> Tensor:
+def keys(graphs: MoleculeGraphs) -> Tensor:
     """Return an int64 key per molecule, `[n]`, which does not depend on the order of its atoms.
 
     It is the sum of the atoms' colours (`graphcl.graphs.wl`) without stereochemistry, so different molecules may share
@@ -281,3 +233,65 @@ def keys(graphs: Collated) -> Tensor:
     colours = refine(atoms, edge_index, DEPTH, first_colours(data.edge_attr[:, :1] + 1))[-1]
     graph = torch.arange(len(ptr) - 1).repeat_interleave(ptr.diff())
     return torch.zeros(len(ptr) - 1, dtype=torch.long).index_add_(0, graph, colours)
+
+
+NAMES = (
+    "ogbg-molbace", "ogbg-molbbbp", "ogbg-molchembl", "ogbg-molclintox", "ogbg-molesol", "ogbg-molfreesolv",
+    "ogbg-molhiv", "ogbg-mollipo", "ogbg-molmuv", "ogbg-molpcba", "ogbg-molsider", "ogbg-moltox21", "ogbg-moltoxcast",
+    "ogbg-ppa",
+)  # fmt: skip
+"""Sets of many graphs with classes or numbers; all but the last are of molecules."""
+datasets.reserve(*NAMES)
+
+
+@sources.register("ogb")
+class Ogb(Source):
+    """Set of the Open Graph Benchmark of many graphs, with its split and metric.
+
+    root/ogbg_molhiv/raw/*.csv.gz, split/scaffold/*.csv.gz, mapping/*, RELEASE_v1.txt      files of OGB's archive
+    root/ogbg_molhiv/processed/geometric_data_processed.pt      PyG's collated form, read by later loads
+    """
+
+    place = 60
+    settings = frozenset({"mirror"})
+    names = NAMES
+
+    def claims(self, source: Any, request: Request) -> bool:
+        """Return whether `source` begins as one of OGB's names."""
+        return isinstance(source, str) and source.lower().startswith(("ogbg-", "ogbn-", "ogbl-"))
+
+    def usual(self, source: Any) -> dict[str, Any]:
+        """Return the usual evaluator, and the usual encoder of molecules."""
+        return {"eval": ["ogb"]} if source == "ogbg-ppa" else {"eval": ["ogb"], "encoder": "molecule_gine"}
+
+    def read(self, source: Any, request: Request) -> object:
+        """Return the graphs of the set, whose `x` holds category indices, from the cache or from OGB's archive."""
+        if source not in NAMES:
+            advice = f"{suggestion(source, NAMES)}known: {listing(NAMES, 20)}"
+            raise InputError(f"{source!r} is not one of OGB's sets of many graphs with classes or numbers; {advice}.")
+
+        def parse(root: Path, prepare: bool) -> tuple[Collated, Benchmark]:
+            return _read(source, root, prepare)
+
+        graphs, benchmark = load_archive(source, import_ogb(), request.data_root, request.mirror, parse)
+        return Graphs(source, *graphs, benchmark, True)
+
+
+def _read(name: str, root: Path, prepare: bool) -> tuple[Collated, Benchmark]:
+    reader, split = open_reader(import_ogb().PygGraphPropPredDataset, name, root, prepare)
+    data, slices = reader._data, reader.slices
+    num_graphs = slices["y"].numel() - 1
+    benchmark = Benchmark(checked_split(split, num_graphs), reader.task_type, reader.eval_metric, reader.num_tasks)
+    if data.y.shape != (num_graphs, benchmark.num_tasks):
+        raise InputError(f"y must be [{num_graphs}, {benchmark.num_tasks}], got {list(data.y.shape)}")
+    if prepare:
+        check_store(data, slices, name)
+    from ogb.utils.features import get_atom_feature_dims, get_bond_feature_dims
+
+    sizes = {"x": get_atom_feature_dims(), "edge_attr": get_bond_feature_dims()} if "mol" in name else {}
+    for key, most in sizes.items():  # the encoder's embedding tables lack other categories
+        values = data[key]
+        wrong = ((values < 0) | (values >= torch.tensor(most))).any(dim=1).nonzero()
+        if wrong.numel():
+            raise InputError(f"row {int(wrong[0])} of `{key}`, {values[wrong[0, 0]].tolist()}, is beyond {most}")
+    return (data, slices), benchmark

@@ -28,14 +28,8 @@ from graphcl.system.files import check_regular
 TEXT = tuple(f"{suffix}{packed}" for suffix in (".csv", ".tsv", ".smi") for packed in ("", ".gz"))
 SUFFIXES = (*TEXT, ".parquet", ".xlsx")
 """Endings of files that are tables of molecules."""
-MAX_LINE = 2**20
-"""Largest number of characters in a line of a table."""
-MAX_UNPACKED = 2**30
-"""Largest number of characters in a packed table, with 256 more for each line, as rows take time and memory."""
 MISSING = ("", "nan", "na", "n/a", "#n/a", "<na>", "nat", "none", "null")
 """Cells without a target, in lower case."""
-REACTION = re.compile(r"(?<!-)>.*>").search
-"""Function that finds the arrows of a reaction, A>>B or A>C>B, in a SMILES; -> is a dative bond."""
 DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+").fullmatch
 WHOLE = re.compile(r"0|-?[1-9]\d{0,18}").fullmatch
 """Function that tells whether an id is a whole number; 007 is a string, as it would be 7."""
@@ -100,14 +94,9 @@ def is_molecules(source: object, smiles: str | None = None) -> bool:
 
 
 def is_smiles(text: str) -> bool:
-    """Return True if RDKit reads a string as a molecule, and it is not the name of a data set or a path.
-
-    Also return True for a reaction, which is then refused as a molecule.
-    """
+    """Return True if RDKit reads a string as a molecule, and it is not the name of a data set or a path."""
     if text in dataset_names() or ending(text) or os.path.exists(text):
         return False
-    if REACTION(text):
-        return True
     if importlib.util.find_spec("rdkit") is None:
         return False
     with import_rdkit("rdBase").BlockLogs():
@@ -138,17 +127,13 @@ def read_table(source: Any, rules: Any) -> Table:
             texts in the column of the groups are different groups.
 
     Raises:
-        InputError: the file cannot be read, is empty or too large; a row has an unclosed quote or too many cells; a
-            column is not found or occurs twice, or mixes numbers and texts; a text is not Unicode; or float32 cannot
-            hold a number.
+        InputError: the file cannot be read or is empty; a row has an unclosed quote or too many cells; a column is not
+            found or occurs twice, or mixes numbers and texts; or float32 cannot hold a number.
     """
     name, columns, lines = _columns(source, rules)
     cells = {column.role: column.cells for column in columns}
     if not len(cells["smiles"]):
         raise InputError(f"{name} holds no molecule.")
-    _check_text([name, *(column.name for column in columns)], "the name")
-    for column in columns:
-        _check_text(column.cells, lines)
     targets = [column for column in columns if column.role == "target"]
     groups = None if "group" not in cells else GroupNumbers()(list(map(_text, cells["group"])), name)
     ids = _ids(cells.get("id", [""] * len(cells["smiles"])), lines, name)
@@ -198,34 +183,20 @@ def _attribute(graphs: Iterable[object], key: str) -> list[Any]:
 def find(header: Sequence[str], rules: Any, what: str) -> list[tuple[str, str, int]]:
     """Return the role, the name and the index of each wanted column: `smiles`, `target`, `group` and `id`.
 
-    A target that is not a column, but whose words are, stands for these columns.
-
     Raises:
-        InputError: a column is missing or occurs twice, or a target is named twice or holds the SMILES.
+        InputError: a column is missing or occurs twice.
     """
-    targets = list[str]()
-    for text in rules.target:
-        words = text.split()
-        targets += words if text not in header and len(words) > 1 and {*words} <= {*header} else [text]
     smiles = rules.smiles or _only(header, "smiles") or "smiles"
-    for place, name in enumerate(targets):
-        if name in targets[:place]:
-            raise InputError(f"`target` names the column {name!r} twice; name it once.")
-        if name == smiles:
-            raise InputError(f"`target` {smiles!r} is the column of the SMILES; name a column of values to predict.")
     key = rules.id or _only(header, "id")
-    key = None if not rules.id and key in (rules.group, *targets) else key
-    wanted = [("smiles", smiles), *(("target", name) for name in targets), ("group", rules.group), ("id", key)]
+    key = None if not rules.id and key in (rules.group, *rules.target) else key
+    wanted = [("smiles", smiles), *(("target", name) for name in rules.target), ("group", rules.group), ("id", key)]
     columns = [(role, name) for role, name in wanted if name]
     for role, name in columns:
         if header.count(name) != 1:
             alike = [column for column in header if role in column.lower()] if rules.smiles is None else []
-            cut = [column for column in header if "," in column and name in map(str.strip, column.split(","))]
             advice = suggestion(name, header)
             if role == "smiles" and alike:
                 advice = f"name the column of the SMILES by `smiles` (--smiles {one_line(alike[0], 60)}). "
-            elif cut:
-                advice = f"write a name with a comma as a list: --target '[\"{one_line(cut[0], 60)}\"]'. "
             count = f"{header.count(name) or 'no'} columns {one_line(name)!r}"
             raise InputError(f"{what} has {count}; {advice}Columns: {listing(header, 20)}.")
     return [(role, name, header.index(name)) for role, name in columns]
@@ -264,16 +235,9 @@ def _read_text(path: Path, rules: Any) -> tuple[list[Column], list[int]]:
 def _rows(path: Path, kind: str, wanted: set[str]) -> Iterator[tuple[int, Sequence[str]]]:
     """Yield the number and the cells of each line that is not blank; each line is parsed alone, so quotes end there."""
     packed, plain = kind.endswith(".gz"), kind.startswith(".smi")
-    size = number = width = 0
-    delimiter = "\t" if kind.startswith(".tsv") else ""
+    width, delimiter = 0, "\t" if kind.startswith(".tsv") else ""
     with (gzip.open if packed else open)(path, "rt", encoding="utf-8-sig", newline="") as file:
-        while text := file.readline(MAX_LINE + 1):
-            number += 1
-            size += len(text) + 256
-            if len(text) > MAX_LINE:
-                raise csv.Error(f"line {number} has more than {MAX_LINE} characters")
-            if packed and size > MAX_UNPACKED:
-                raise csv.Error(f"it holds more than {MAX_UNPACKED} characters; unpack it if you trust it")
+        for number, text in enumerate(file, start=1):
             if not text.strip():
                 continue
             if plain:
@@ -291,19 +255,6 @@ def _rows(path: Path, kind: str, wanted: set[str]) -> Iterator[tuple[int, Sequen
                 advice = f"quote cells with {DELIMITERS[delimiter]}"
                 raise csv.Error(f"line {number} has {len(row)} cells, the header {width}; {advice}")
             yield number, row
-
-
-def _check_text(texts: Iterable[Any], lines: Sequence[int] | str) -> None:
-    """Raise InputError for a string with a lone surrogate, which cannot be written as UTF-8.
-
-    Args:
-        texts: strings; other objects are ignored.
-        lines: line of each row in the file, see `where`, or what the strings are.
-    """
-    for row, text in enumerate(texts):
-        if isinstance(text, str) and not text.isascii() and text.encode(errors="ignore").decode() != text:
-            shown = f"{lines if isinstance(lines, str) else where(lines, row)} '{one_line(text, 60)}'"
-            raise InputError(f"{shown} is not Unicode, as it has a lone surrogate; save it in UTF-8.")
 
 
 def where(lines: Sequence[int], row: int) -> str:
@@ -347,9 +298,7 @@ def _targets(
         parsed = {row: value for row in filled if (value := _number(cells[row])) is not None}
         if filled and not parsed:
             if DECIMAL_COMMA(cells[filled[0]]):
-                raise InputError(
-                    f"`target` {name!r} has decimal commas, as in {cells[filled[0]]}; write decimal points."
-                )
+                raise InputError(f"`target` {name!r} has decimal commas, as in {cells[filled[0]]}; write points.")
             classes = sorted({cells[row] for row in filled})
             shown = [one_line(text, 40) for text in classes[:10]]
             if len(columns) > 1 or len(classes) < 2:
@@ -366,13 +315,11 @@ def _targets(
         lost = np.isinf(held) | ((held == 0) != (values == 0))
         wrong = sorted({row for row in filled if row not in parsed} | set(np.flatnonzero(lost).tolist()))
         for row in wrong:
-            fault = f"{one_line(cells[row], 40)!r} in `{name}` is not a number of float32"
-            refused[row] = f"{refused[row]}; {fault}" if row in refused else fault
+            refused.setdefault(row, f"{one_line(cells[row], 40)!r} in `{name}` is not a number of float32")
         if wrong:
             places = [f"{one_line(cells[row], 40)!r} in {where(lines, row)}" for row in wrong[:10]]
             more = f", ... ({len(wrong)} cells)" if len(wrong) > len(places) else ""
-            comma = ", and decimals need a point" if any(DECIMAL_COMMA(cells[row]) for row in wrong) else ""
-            faults.append(f"`target` {name!r} needs numbers of float32, got {', '.join(places)}{more}{comma}")
+            faults.append(f"`target` {name!r} needs numbers of float32, got {', '.join(places)}{more}")
         columns_of_y.append(values)
     if faults and not skip:
         advice = 'correct it, or leave it empty. `invalid` "skip" leaves such rows out.'

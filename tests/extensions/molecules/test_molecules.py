@@ -19,8 +19,8 @@ from rdkit import Chem
 from rdkit.Chem import Descriptors, rdFingerprintGenerator
 
 from graphcl.extensions.molecules import parse
+from graphcl.extensions.molecules.encoder import descriptors, ecfp4, ecfp4_counts
 from graphcl.extensions.molecules.parse import molecule_graphs
-from graphcl.extensions.molecules.rows import descriptors, ecfp4, ecfp4_counts
 from graphcl.extensions.molecules.source import scaffold_groups, split_molecules
 
 SMILES = [
@@ -172,21 +172,6 @@ def test_every_kind_of_frame_gives_the_same_table(tmp_path):
         one_line(lambda damaged=damaged: load_dataset(damaged), f"cannot read '{damaged}': ")
 
 
-def test_text_that_is_not_unicode_is_refused(tmp_path):
-    import pandas as pd
-
-    columns = {"smiles": ["C", "CC"], "y": ["a", "b"], "group": ["g", "h"]}
-    message = "is not Unicode, as it has a lone surrogate; save it in UTF-8."
-    for name in columns:
-        wrong = pd.DataFrame({**columns, name: ["C", "C\udc80"]}, dtype=object)
-        one_line(lambda wrong=wrong: load_dataset(wrong, target="y", group="group"), "row 1 'C\\udc80'", message)
-    wrong = pd.DataFrame(columns, dtype=object)
-    wrong.columns = pd.Index(["smiles", "\ud800", "group"], dtype=object)
-    one_line(lambda: load_dataset(wrong, target="\ud800"), "the name '\\ud800'", message)
-    one_line(lambda: load_dataset(["CC", "C\udc80"]), message)
-    one_line(lambda: load_dataset(table(tmp_path, name="m\udce9.csv")), "the name 'm\\udce9'", message)
-
-
 def test_invalid_rows_are_left_out_and_texts_are_classes(tmp_path, capfd):
     says = r"^m: 1 of 5 rows hold no valid molecule of .* atoms: line 4 'xx'; skipped\.$"
     with pytest.warns(UserWarning, match=says):
@@ -221,13 +206,6 @@ def test_limits(tmp_path, monkeypatch):
     monkeypatch.setattr("graphcl.extensions.molecules.parse.MAX_ATOMS", 99)
     with pytest.warns(UserWarning, match="1 of 3 rows hold no valid molecule of at most 99 atoms: row 0 'CCC"):
         assert [each.num_nodes for each in load_dataset(["C" * 100, "C" * 99, "C"])] == [99, 1]
-    monkeypatch.setattr("graphcl.extensions.molecules.table.MAX_UNPACKED", 1000)
-    load_dataset(table(tmp_path, "C\n" * 100, "m.smi"))
-    packed = table(tmp_path, gzip.compress(b"C\n" * 100), "m.smi.gz")
-    one_line(lambda: load_dataset(packed), "more than 1000 characters; unpack it if you trust it")
-    monkeypatch.setattr("graphcl.extensions.molecules.table.MAX_LINE", 1000)
-    long = table(tmp_path, f"C\n{'C' * 1000}\n", "m.smi")
-    one_line(lambda: load_dataset(long), "line 2 has more than 1000 characters")
     one_line(lambda: load_dataset(tmp_path / "none.csv"), "cannot read", "No such file")
 
 
@@ -246,9 +224,8 @@ REFUSED = [
     ('smiles,y\nC,1\n"CC,0\n' + "C,1\n" * 52, OF_Y, "line 3: unexpected end of data; close the quote"),
     ("smiles,y\nC,1,2\n", OF_Y, "line 2 has 3 cells, the header 2; quote cells with commas"),
     ("smiles;y\nC;1;2\n", OF_Y, "line 2 has 3 cells, the header 2; quote cells with semicolons"),
-    ("smiles;y\nC;0,5\nCC;1,5\n", OF_Y, "`target` 'y' has decimal commas, as in 0,5; write decimal points."),
+    ("smiles;y\nC;0,5\nCC;1,5\n", OF_Y, "`target` 'y' has decimal commas, as in 0,5; write points."),
     ("a;b\nC;1\n", {}, "no columns 'smiles'; Columns: a, b."),
-    (["CCO>>CC=O"], {}, "row 0 'CCO>>CC=O'; A>>B is a reaction: give its reactants or its products as the column"),
     (b"smiles\n\xe9\n", {}, "codec can't decode byte 0xe9 in position 7: invalid continuation byte; save it as text"),
     (ROWS, {"split": "scaffold"}, "`split` scaffold needs targets to score"),
     (ROWS, {"target": "active", "split": "random"}, "leaves the part valid empty"),

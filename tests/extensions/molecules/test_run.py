@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from graphcl.__main__ import main
-from graphcl.extensions.molecules.rows import side_by_side
+from graphcl.extensions.molecules.encoder import side_by_side
 
 pytest.importorskip("rdkit", reason="rdkit is not installed")
 
