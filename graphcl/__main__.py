@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from graphcl.cli.entry_point import program
+from graphcl.cli import program
 from graphcl.commands import COMMANDS, command, summaries
 from graphcl.errors import InputError
 from graphcl.version import __version__

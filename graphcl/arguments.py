@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import PydanticCustomError
 from typing_extensions import Self
 
@@ -57,11 +57,11 @@ def interval(notation: str, why: str = "") -> AfterValidator:
 class Needs:
     """A condition without which a setting has no effect; it stands beside the field: `Annotated[int, Needs("pairs")]`.
 
-    `graphcl.config.needs` reads it: a value other than the default is refused where the fact does not hold.
+    `graphcl.config.resolve` reads it: a value other than the default is refused where the fact does not hold.
 
     Args:
-        fact: a fact of a run, see `graphcl.config.needs.FACTS`, or the name of another setting, which must differ from
-            its default.
+        fact: a fact of a run, see `graphcl.config.resolve.FACTS`, or the name of another setting, which must differ
+            from its default.
         text: the message after the setting's name, with placeholders such as {value}, {method} and {encoder}.
         free: values without this need, instead of the default.
     """
@@ -277,14 +277,6 @@ class Settings(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _is_unicode(cls, value: Any) -> Any:
-        """Refuse strings that no file could hold, such as the name of a file in another encoding than UTF-8."""
-        if isinstance(value, str) and ("\0" in value or value != value.encode(errors="replace").decode()):
-            raise PydanticCustomError("unicode", "must be valid Unicode, got {text}; rename it", {"text": ascii(value)})
-        return value
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:

@@ -16,7 +16,7 @@ import pytest
 
 from graphcl import __main__ as front
 from graphcl import commands
-from graphcl.cli.entry_point import program
+from graphcl.cli import program
 from graphcl.errors import InputError, Stopped
 from graphcl.system.signals import Stop
 from graphcl.version import __version__

@@ -14,10 +14,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from graphcl.arguments import did_you_mean, nearest, plain, problems, resembling
-from graphcl.cli.entry_point import program
+from graphcl.cli import program
 from graphcl.config.recipes import override, parse_value, plain_default, read_config, shipped_configs
-from graphcl.config.resolve import NAMED, choices, setting_paths, similar_settings, to_yaml
-from graphcl.config.settings import Config
+from graphcl.config.resolve import NAMED, choices, similar_settings, to_yaml
 from graphcl.datasets.settings import split_columns, split_names
 from graphcl.errors import InputError
 from graphcl.registry import Registry, evaluators, import_files, sources
@@ -43,7 +42,7 @@ class Command(Generic[S]):
     """Parser of the arguments of one command, such as `graphcl run`, with its help text.
 
     Every field of `model` is an option `--field`; nested settings have dotted names. Options override `--config FILE`
-    regardless of their order. The values of a repeated option add up if it takes several, and must be equal if not.
+    regardless of their order. The values of a repeated option add up.
 
     Args:
         usage: usage line of the help text.
@@ -137,10 +136,10 @@ class Command(Generic[S]):
 
         Options are `--key value value` or `--key=value`. Dashes in keys are replaced by underscores. Keys are the
         model's fields and `more`; of a dotted key, only the part before the first dot is checked. Each option is
-        returned once, with the values of all its occurrences if it takes several.
+        returned once, with the values of all its occurrences.
 
         Raises:
-            InputError: an argument belongs to no option, an option is unknown, or one that takes one value has several.
+            InputError: an argument belongs to no option, or an option is unknown.
         """
         first, options = None, Options()
         if self.positional is not None and arguments and not arguments[0].startswith("--"):
@@ -164,15 +163,9 @@ class Command(Generic[S]):
                 meant = similar_settings(key) if self.of_run else resembling(key, valid)
                 advice = did_you_mean([*map(flag, meant)])
                 raise InputError(f"`{flag(key)}` is not a known option; {advice}see --help all.")
-        several = {*more, *(name for name in fields if _is_list(self.model.model_fields[name].annotation))}
         merged: dict[str, list[str]] = {}
         for key, values in options:
-            before = merged.get(key)
-            if before is None or key.split(".")[0] in several:
-                merged[key] = [*(before or ()), *values]
-            elif before != values:
-                both = " and ".join(" ".join(texts) or "no value" for texts in (before, values))
-                raise InputError(f"`{flag(key)}` is given twice, as {both}; give it once.")
+            merged[key] = [*merged.get(key, ()), *values]
         return first, list(merged.items())
 
     def model_validate(self, values: dict[str, Any]) -> S:
@@ -317,25 +310,10 @@ def topic(name: str) -> str:
         if plain(member) == plain(name)
     ]
     if not texts:
-        paths = [path for path in setting_paths() if plain(name) in map(plain, (path, *path.rsplit(".", 1)))]
-        texts = ["".join(f"{_describe_setting(path)}\n" for path in paths)] if paths else []
-    if not texts:
         names = [member for registry, _ in REGISTRIES.values() for member in choices(registry)]
-        names += [*LISTS, *Config.model_fields]
+        names += LISTS
         raise InputError(f"no help about {name!r}; {nearest(name, names)}; topics: all, {', '.join(LISTS)}.")
     return "\n".join(texts)
-
-
-def _describe_setting(path: str) -> str:
-    if path in Config.model_fields:
-        return option_help(path, Config.model_fields[path])
-    if path in NAMED:
-        return option_line(f"{flag(path)} NAME", f"{NAMED[path].kind}, see --help {NAMED[path].kind}s")
-    setting, _, argument = path.rpartition(".")
-    registry = NAMED.get(setting)
-    takers = {member: _defaults(registry, member) for member in registry} if registry else {}
-    defaults = [f"{member} [{values[argument]}]" for member, values in takers.items() if argument in values]
-    return option_line(flag(path), f"argument of {', '.join(defaults)}" if defaults else f"part of {flag(setting)}")
 
 
 def _describe(name: str, registry: Registry, setting: str) -> str:

@@ -23,10 +23,10 @@ import numpy as np
 from pydantic import Field
 
 from graphcl.arguments import Count
+from graphcl.cli import warnings_as_lines
 from graphcl.cli.command_line import Command
-from graphcl.cli.entry_point import warnings_as_lines
 from graphcl.commands.blocks import FORM_WRITERS, WRITERS, Block, write_npy, write_parquet
-from graphcl.config.nested import differences
+from graphcl.config.recipes import differences
 from graphcl.config.settings import (
     TABLE,
     DatasetName,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from graphcl.cli import program
 from graphcl.cli.command_line import Command, Options, one_value, topic
-from graphcl.cli.entry_point import program
 from graphcl.config import Config, make_config
 from graphcl.distributed.launch import report_once
 from graphcl.errors import InputError

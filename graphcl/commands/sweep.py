@@ -13,8 +13,8 @@ import yaml
 from pydantic import Field
 
 from graphcl.arguments import Count, Settings, nearest
+from graphcl.cli import program
 from graphcl.cli.command_line import Command, Options, one_value, read_value
-from graphcl.cli.entry_point import program
 from graphcl.config import Config
 from graphcl.config.recipes import read_yaml, shipped_configs
 from graphcl.errors import InputError

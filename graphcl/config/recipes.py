@@ -1,10 +1,10 @@
-"""Read YAML, from command-line values and from files: configurations of the user or shipped with the package."""
+"""Read YAML, from command-line values and from files of settings; expand, flatten and compare nested settings."""
 
 from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from graphcl.arguments import named_arguments, nearest
-from graphcl.config.nested import expanded
 from graphcl.config.settings import Config
 from graphcl.errors import InputError, one_line
 from graphcl.system.files import read_text
@@ -25,7 +24,6 @@ _SHIPPED = _PACKAGE / "configs" if (_PACKAGE / "configs").is_dir() else _PACKAGE
 
 MAX_BYTES = 4 * 2**20
 """Size limit of a settings file. The largest valid file is a `result.json`, which also contains scores."""
-_MAX_DEPTH = 50
 _NUMBERS = {"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"}
 
 
@@ -56,7 +54,7 @@ def _load(text: str) -> Any:
     """Parse a YAML text and return its value.
 
     Raises:
-        yaml.YAMLError: the text is invalid, is nested too deeply, or expands to far more than its size by aliases.
+        yaml.YAMLError: the text is invalid.
     """
     try:
         return yaml.load(text, _Loader)
@@ -66,25 +64,10 @@ def _load(text: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML loader without code execution; it reads 1e-3 as a number and rejects alias bombs and keys given twice.
+    """YAML loader without code execution; it reads 1e-3 as a number and rejects keys given twice.
 
     Numbers are those of JSON: not `010`, which is 8 in YAML 1.1, nor `1:30`, which is 90.
     """
-
-    def get_single_node(self) -> yaml.Node | None:
-        """Return the node tree of the text; raise YAMLError if its aliases expand to more nodes than characters."""
-        tree: yaml.Node | None = super().get_single_node()
-        count, stack, limit = 0, [(tree, 0)], 1000 + self.get_mark().index
-        while stack:
-            node, depth = stack.pop()
-            count += 1
-            if count > limit or depth > _MAX_DEPTH:
-                raise yaml.YAMLError("it is nested too deeply, or its aliases unfold to too much")
-            if isinstance(node, yaml.MappingNode):
-                stack += [(inner, depth + 1) for pair in node.value for inner in pair]
-            elif isinstance(node, yaml.SequenceNode):
-                stack += [(inner, depth + 1) for inner in node.value]
-        return tree
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Return the mapping of `node` with all keys as strings: `null` and `1` become `"None"` and `"1"`."""
@@ -173,3 +156,65 @@ def plain_default(field: FieldInfo) -> Any:
 def shipped_configs(folder: str = "") -> dict[str, Path]:
     """Return the configurations of runs, `sweeps` or `transfer` shipped with the package: name -> file."""
     return {file.stem: file for file in sorted((_SHIPPED / folder).glob("*.yaml"))}
+
+
+def expanded(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested values with dotted keys resolved; a bare name beside them is the `name` of its mapping.
+
+    Raises:
+        InputError: a value is given twice, as `loss.mu` and as `mu` in `loss`.
+
+    Example:
+        >>> expanded({"loss": "adnce", "loss.mu": 0.7, "views.first": "identity"})
+        {'loss': {'name': 'adnce', 'mu': 0.7}, 'views': {'first': 'identity'}}
+    """
+    result: dict[str, Any] = {}
+    for key in sorted(values, key=lambda key: str(key).count(".")):
+        value = values[key]
+        value = expanded(value, f"{prefix}{key}.") if isinstance(value, Mapping) else value
+        *parents, name = str(key).split(".") if isinstance(key, str) and all(key.split(".")) else [key]
+        place = result
+        for parent in parents:
+            inner = place.get(parent, {})
+            place[parent] = {"name": inner} if isinstance(inner, str) else inner
+            place = place[parent]
+            if not isinstance(place, dict):
+                raise InputError(f"`{prefix}{key}` is given beside `{prefix}{parent}` {place!r}; give one of them.")
+        if name in place:
+            raise InputError(f"`{prefix}{key}` is given twice; give it once.")
+        place[name] = value
+    return result
+
+
+def flat_values(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield `(dotted path, value)` of each nested setting.
+
+    Example:
+        >>> list(flat_values({"loss": {"name": "adnce", "mu": 0.7}, "lr": 0.01}))
+        [('loss.name', 'adnce'), ('loss.mu', 0.7), ('lr', 0.01)]
+    """
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from flat_values(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any], ignored: Collection[str] = ()) -> list[str]:
+    """Return one phrase per setting that differs between two configurations, such as "`lr` was 0.01 and is 0.1".
+
+    Top-level settings in `ignored` are not compared, nor is a `target_encoder` that is the encoder of queries.
+    """
+    if all(settings.get("target_encoder") == settings.get("encoder") for settings in (old, new)):
+        ignored = {*ignored, "target_encoder"}
+    before, after = (
+        {path: value for path, value in flat_values(settings) if path.split(".")[0] not in ignored}
+        for settings in (old, new)
+    )
+    phrases = []
+    for path in dict.fromkeys([*before, *after]):
+        if path not in before or path not in after:
+            phrases.append(f"`{path}` {'is new' if path in after else 'was removed'}")
+        elif before[path] != after[path]:
+            phrases.append(f"`{path}` was {before[path]!r} and is {after[path]!r}")
+    return phrases

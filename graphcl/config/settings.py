@@ -40,17 +40,10 @@ def as_spec(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value
 
 
-_ADVICE = "; register it (docs/extending.md), or use TwoViews and train"
-_A_NAME = must_be("a registered name", lambda value: not callable(value), _ADVICE)
-Named = Annotated[dict[str, Any], BeforeValidator(as_spec), BeforeValidator(_A_NAME.func)]
+Named = Annotated[dict[str, Any], BeforeValidator(as_spec)]
 """A registered name with its arguments, as in `{name: adnce, mu: 0.7}`; a bare name has the default arguments."""
-_A_PATH = must_be(
-    "a name or a path",
-    lambda value: isinstance(value, str | int | float | list | dict | None),  # of a wrong type, but without the advice
-    "; use GraphCL, or pass a file of InMemoryDataset.save",
-)
 _DATASET = "name of a data set, or the path of a file or a folder; --help datasets lists names and kinds of files"
-DatasetName = Annotated[str, BeforeValidator(_A_PATH.func), Field(title="NAME", description=_DATASET)]
+DatasetName = Annotated[str, Field(title="NAME", description=_DATASET)]
 Evaluators = Annotated[
     Names,
     BeforeValidator(lambda value: [] if value in ("none", ["none"]) else value),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from graphcl.config import Config, make_config
-from graphcl.config.nested import differences, flat_values
+from graphcl.config.recipes import differences, flat_values
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.distributed.launch import Ranks
 from graphcl.errors import InputError

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from graphcl.augment import Augmentation
 from graphcl.config import Config, build_augmentation
-from graphcl.config.needs import warn_of_unused
-from graphcl.config.resolve import complete_spec
+from graphcl.config.resolve import complete_spec, warn_of_unused
 from graphcl.datasets.tables import kept_rows
 from graphcl.distributed.launch import Ranks
 from graphcl.distributed.modules import synchronise

@@ -17,8 +17,7 @@ import numpy as np
 from markupsafe import Markup
 
 from graphcl.config import make_config
-from graphcl.config.nested import flat_values
-from graphcl.config.recipes import read_yaml
+from graphcl.config.recipes import flat_values, read_yaml
 from graphcl.errors import InputError, reason
 from graphcl.evaluate import holm, paired_gain, paired_test, summarise
 from graphcl.evaluate.needs import is_by_copies

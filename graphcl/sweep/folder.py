@@ -13,7 +13,7 @@ import yaml
 from filelock import FileLock, Timeout
 
 from graphcl.config import RUNTIME_SETTINGS, make_config
-from graphcl.config.nested import differences
+from graphcl.config.recipes import differences
 from graphcl.errors import InputError
 from graphcl.experiment.fingerprint import changed_files
 from graphcl.sweep.plan import Cell, Plan, key_of

@@ -18,8 +18,7 @@ from typing import Any
 
 from graphcl.arguments import nearest, shown
 from graphcl.config import RUNTIME_SETTINGS, Config, ConfigError, make_config, read_config
-from graphcl.config.nested import differences
-from graphcl.config.recipes import override, read_yaml
+from graphcl.config.recipes import differences, override, read_yaml
 from graphcl.config.settings import TABLE
 from graphcl.datasets.settings import Features
 from graphcl.errors import InputError

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from graphcl.cli.entry_point import warnings_as_lines
+from graphcl.cli import warnings_as_lines
 from graphcl.config import Config
 from graphcl.datasets import GraphDataset
 from graphcl.errors import MAX_LINE, InputError, one_line

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
-from graphcl.config.needs import warn_of_unused
+from graphcl.config.resolve import warn_of_unused
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.relation import GroupNumbers
 from graphcl.errors import InputError

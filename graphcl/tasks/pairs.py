@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from graphcl.config import Config
-from graphcl.config.needs import FACTS
+from graphcl.config.resolve import FACTS
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.relation import Relation, relation_of_groups
 from graphcl.errors import InputError

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from graphcl.config import Config
-from graphcl.config.needs import warn_of_unused
+from graphcl.config.resolve import warn_of_unused
 from graphcl.config.settings import Evaluation
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.relation import describe_groups

@@ -9,8 +9,8 @@ import torch
 from graphcl import InputError, load_dataset
 from graphcl.arguments import Needs
 from graphcl.config import ConfigError, make_config
-from graphcl.config.needs import FACTS
 from graphcl.config.recipes import override
+from graphcl.config.resolve import FACTS
 from graphcl.config.settings import Config
 from graphcl.errors import READ_AS_OPTIONS, InputWarning
 from graphcl.experiment.run_config import run

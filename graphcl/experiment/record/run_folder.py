@@ -13,7 +13,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from graphcl.config import RUNTIME_SETTINGS, Config, make_config, read_config, to_yaml
-from graphcl.config.nested import differences
+from graphcl.config.recipes import differences
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.errors import InputError, reason
 from graphcl.experiment.record.seed_files import EMBEDDINGS, add_encoder, add_rows
