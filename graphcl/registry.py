@@ -12,7 +12,6 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
-import json
 import pkgutil
 import re
 import sys
@@ -26,7 +25,7 @@ from typing import Any, TypeVar
 import yaml
 
 from graphcl.arguments import Arguments, nearest
-from graphcl.errors import InputError, InputTypeError, InputWarning, one_line, reason, warn
+from graphcl.errors import InputError, InputWarning, one_line, reason, warn
 
 T = TypeVar("T", bound=Callable[..., Any])
 _NAME = re.compile(r"(?!(auto|all)$)\w[\w.+-]*")
@@ -49,7 +48,6 @@ class Registry(Mapping[str, Callable[..., Any]]):
 
     def __init__(self, kind: str, *packages: str, group: str = "", **facts: str) -> None:
         self.kind, self.packages, self.group = kind, packages, group
-        self.check: Callable[[str, Any], None] | None = None  # raises if a name's target cannot be used
         self._usual = facts
         self._targets: dict[str, Callable[..., Any]] = {}
         self._arguments: dict[str, Arguments] = {}
@@ -71,8 +69,6 @@ class Registry(Mapping[str, Callable[..., Any]]):
             raise InputError(f"a {self.kind} must be registered by {_RULE}, got {one_line(repr(name))}.")
 
         def decorate(target: T) -> T:
-            if self.check is not None:
-                self.check(name, target)
             if name in self._targets or name in self._owners:
                 owner = self._owners.get(name) or self._targets[name].__module__
                 raise InputError(f"{self.kind} `{name}` is registered already, by {owner}.")
@@ -82,13 +78,6 @@ class Registry(Mapping[str, Callable[..., Any]]):
             is_class = inspect.isclass(target)
             function = target.__init__ if is_class and target.__init__ is not object.__init__ else target
             arguments = Arguments(function)
-            for key, value in arguments.defaults.items():
-                try:
-                    json.dumps(value)
-                except (TypeError, ValueError):
-                    rule = "must be a number, a text or a list of them, to be saved in settings"
-                    shown = one_line(repr(value), 60)
-                    raise InputError(f"{self.kind} `{name}`: the default of `{key}` {rule}, got {shown}.") from None
             self._arguments[name] = arguments
             if not is_class:
                 target = arguments.guard(target)
@@ -171,13 +160,7 @@ class Registry(Mapping[str, Callable[..., Any]]):
         try:
             target = point.load()
             # skip what a decorator registered while the module was loaded: a second registration would fail
-            registered = self._targets.keys() - before
-            if isinstance(target, ModuleType):
-                if not registered and not self.registered(target.__name__):  # it may be imported already
-                    raise InputTypeError(f"{point.value} registers no {self.kind}.")
-            elif point.name not in registered and self._targets.get(point.name) is not target:
-                if not callable(target):
-                    raise InputTypeError(f"{point.value} is not a function or class.")
+            if not isinstance(target, ModuleType) and self._targets.get(point.name) is not target:
                 self.register(point.name)(target)
         except (Exception, SystemExit) as error:
             line = f"{self.kind} `{point.name}` of the installed package {package} is skipped: {reason(error)}"

@@ -125,8 +125,7 @@ DEFECTS = [
     ("raise SystemExit('no licence')\n", "bad_toys:extra", "no licence"),
     ("def extra(: pass\n", "bad_toys:extra", "invalid syntax"),
     ("", "bad_toys:extra", "module 'bad_toys' has no attribute 'extra'"),
-    ("extra = 3\n", "bad_toys:extra", "bad_toys:extra is not a function or class."),
-    ("", "bad_toys", "bad_toys registers no toy."),
+    ("extra = 3\n", "bad_toys:extra", "3 is not a module, class, method, or function"),
     ("def extra(z, a=1, *, b: 'Missing' = 2): pass\n", "bad_toys:extra", "name 'Missing' is not defined"),
 ]
 

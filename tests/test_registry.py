@@ -60,17 +60,6 @@ def test_mistakes_name_the_value_and_the_remedy(package):
     assert package.problems("plain", {"temperature": 1}) == []
 
 
-def test_defaults_that_no_settings_can_hold_are_refused_at_registration(package):
-    def scaled(z1, activation=len):
-        return z1
-
-    with pytest.raises(
-        InputError, match=r"^toy `scaled`: the default of `activation` must be a number, .*, got <built"
-    ):
-        package.register("scaled")(scaled)
-    assert "scaled" not in package
-
-
 def test_a_name_is_a_word_for_the_command_line():
     toys = Registry("toy")
     for name in ("", "auto", "all", "a b/../c", "..", "--x", "a\n", "yes", "null", "12", None, 3, len):

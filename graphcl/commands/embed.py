@@ -203,18 +203,19 @@ class Shard(NamedTuple):
     stop: int
     place: str
 
+    @property
+    def size(self) -> int:
+        """Number of rows."""
+        return self.stop - self.start
+
     def write(self, opened: Opened) -> None:
         """Embed the rows and write them, whole or not at all."""
         path, blocks = Path(self.settings.out).expanduser() / self.file, opened.blocks(range(self.start, self.stop))
         if path.suffix:
             write_whole(path, lambda file: write_parquet(file, blocks))
-            return
-        try:
+        else:
             with whole_folder(path) as folder:
                 write_npy(folder, blocks)
-        except OSError:
-            if not path.exists():  # else a worker that was taken for dead has written it
-                raise
 
 
 def _embed_shards(settings: Embed) -> str:
@@ -244,18 +245,14 @@ def _embed_shards(settings: Embed) -> str:
             folder.mkdir(parents=True, exist_ok=True)
             held.enter_context(claimed(folder))
         shards, missing = ranks.broadcast_object(_prepared(folder, settings, opened) if ranks.is_main else None)
-        mine = [
-            Shard(settings, file, start, stop, os.getcwd()) for file, start, stop in missing[ranks.rank :: ranks.size]
-        ]
+        place, wanted = os.getcwd(), missing[ranks.rank :: ranks.size]
+        mine = [Shard(settings, file, start, stop, place) for file, start, stop in wanted]
         try:
             if settings.many and ranks.size == 1:
-                workers, total = (
-                    min(settings.workers, max(1, len(mine))),
-                    sum(shard.stop - shard.start for shard in mine),
-                )
+                workers, total = min(settings.workers, max(1, len(mine))), sum(shard.size for shard in mine)
                 with executing(settings.executor, workers) as executor, progress("embedding", total) as update:
                     for shard, _ in completed(write_shard, mine, executor):
-                        update(shard.stop - shard.start)
+                        update(shard.size)
             else:
                 with progress("shards", len(mine), "shard") as update:
                     for shard in mine:

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     import pyarrow
 
 
-_NUMBERS = ("x", "edge_index", "edge_attr", "edge_weight")
-
-
 @named_arguments
 def embed_partition(
     rows: Any,
@@ -82,10 +79,11 @@ def _numbered(rows: Any, opened: Opened) -> pyarrow.Table:
     numbers, n = np.asarray(rows).ravel(), len(opened.dataset)
     if not numbers.size:
         return arrow_table(joined(list(opened.blocks(range(1))))).slice(0, 0)
-    valid = numbers.dtype.kind in "iuf" and not (np.diff(numbers.astype(float)) != 1).any()
-    if not valid or numbers[0] not in range(n) or numbers[-1] >= n:
+    first = int(numbers[0])
+    wanted = range(first, first + len(numbers))
+    if not 0 <= first <= wanted[-1] < n or not np.array_equal(numbers, wanted):
         raise InputError(f"`rows` must be consecutive numbers of the {n} graphs, got {numbers[:8]}.")
-    return arrow_table(joined(list(opened.blocks(range(int(numbers[0]), int(numbers[-1]) + 1)))))
+    return arrow_table(joined(list(opened.blocks(wanted))))
 
 
 def _embedded(settings: Embed, source: Any, count: int) -> tuple[Block, np.ndarray]:
@@ -110,15 +108,12 @@ def _table(rows: Any) -> pyarrow.Table:
     """Return the rows as a PyArrow table, with one type of strings, also for a column without values."""
     import pyarrow
 
-    try:
-        if isinstance(rows, pyarrow.RecordBatch):
-            rows = pyarrow.Table.from_batches([rows])
-        elif isinstance(rows, dict) or (hasattr(rows, "iloc") and hasattr(rows, "columns")):  # a frame of pandas
-            rows = pyarrow.table({str(name): _column(rows[name]) for name in rows})
-        elif hasattr(rows, "to_arrow"):  # of polars
-            rows = rows.to_arrow()
-    except (pyarrow.ArrowException, TypeError, ValueError) as error:  # such as numbers and texts in one column
-        raise InputError(f"`rows` cannot be read as a table: {reason(error)}.") from None
+    if isinstance(rows, pyarrow.RecordBatch):
+        rows = pyarrow.Table.from_batches([rows])
+    elif isinstance(rows, dict) or (hasattr(rows, "iloc") and hasattr(rows, "columns")):  # a frame of pandas
+        rows = pyarrow.table({str(name): _column(rows[name]) for name in rows})
+    elif hasattr(rows, "to_arrow"):  # of polars
+        rows = rows.to_arrow()
     if not isinstance(rows, pyarrow.Table):
         raise InputError(f"`rows` must be a table, a frame, a dict of arrays or a list, got {type(rows).__name__}.")
     texts = pyarrow.null(), pyarrow.large_string(), pyarrow.string_view()
@@ -164,16 +159,10 @@ def _source(table: pyarrow.Table) -> Any:
         return table.to_pandas()
     graphs = []
     for number, row in enumerate(table.to_pylist()):
-        missing = [key for key, value in row.items() if value is None]
-        if missing:
-            raise InputError(f"`{missing[0]}` of row {number} is missing; leave out the column or the row.")
         try:
-            texts = {key: value for key, value in row.items() if isinstance(value, str) and key not in _NUMBERS}
-            values = {key: torch.tensor(value) for key, value in row.items() if key not in texts}
-            edges = torch.tensor(row["edge_index"] or [[], []], dtype=torch.double)
-            if edges.dim() != 2 or len(edges) != 2 or bool((edges != edges.round()).any()):  # also of NaN
-                raise ValueError(f"`edge_index` must be [2, E] whole numbers, as in PyG, got {list(edges.shape)}")
+            values = {key: value if isinstance(value, str) else torch.tensor(value) for key, value in row.items()}
+            values["edge_index"] = torch.tensor(row["edge_index"] or [[], []], dtype=torch.long)
         except (RuntimeError, TypeError, ValueError) as error:  # lists of different lengths, or missing numbers
             raise InputError(f"row {number} is not a graph: {reason(error)}.") from None
-        graphs.append(Data(**{**values, **texts, "edge_index": edges.long()}))
+        graphs.append(Data(**values))
     return graphs
