@@ -23,6 +23,7 @@ from graphcl.datasets.dataset import with_groups
 from graphcl.datasets.load import claiming, is_item
 from graphcl.datasets.pair_file import with_pairs
 from graphcl.datasets.settings import KEPT_SETTINGS, Added
+from graphcl.datasets.tables import NoGraphLeftError, kept_rows
 from graphcl.errors import InputError, warn
 from graphcl.experiment.encoder_input import load_for
 from graphcl.experiment.runtime import pick_device

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphcl.datasets.cache import checked_split, load_archive, open_reader
+from graphcl.datasets.collate import check_store
 from graphcl.datasets.dataset import Benchmark, Collated, GraphDataset
 from graphcl.datasets.names import listing, suggestion
-from graphcl.datasets.cache import checked_split, load_archive, open_reader
 from graphcl.datasets.sources import Graphs, Pieces, Request, Source
-from graphcl.datasets.collate import check_store
 from graphcl.errors import InputError
 from graphcl.extensions.molecules import MoleculeSettings, import_rdkit
 from graphcl.extensions.molecules.parse import MoleculeGraphs, Parser, concatenate, is_classes, parse_by
