@@ -17,7 +17,7 @@ import graphcl
 from graphcl import augment, datasets, evaluate, losses, methods, registry
 from graphcl.commands import command, summaries, sweep
 from graphcl.commands.run import COMMAND as RUN
-from graphcl.config.recipes import shipped_configs, shipped_sweeps
+from graphcl.config.recipes import shipped_configs
 from graphcl.errors import InputError
 from graphcl.sweep.folder import write_spec
 from graphcl.sweep.plan import extended
@@ -256,5 +256,5 @@ def test_the_map_of_the_founding_papers_is_whole(parse):
         without_row["losses"].discard(config.loss["name"])
         without_row["methods"].discard(config.method["name"])
     assert without_row == {"losses": {"simsiam"}, "methods": set()}  # that of the method
-    for option, names in (("--config", shipped_configs()), ("sweep", shipped_sweeps())):
+    for option, names in (("--config", shipped_configs()), ("sweep", shipped_configs("sweeps"))):
         assert {word for words in found for last, word in itertools.pairwise(words) if last == option} >= {*names}

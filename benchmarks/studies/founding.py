@@ -10,13 +10,13 @@ import numpy as np
 from kept import STUDIES, Kept
 from study import COLOURS, Cells, Study, curve, figure, markdown, means, without_count
 
-from graphcl.config.recipes import read_yaml, shipped_sweeps
+from graphcl.config.recipes import read_yaml, shipped_configs
 from graphcl.evaluate import FoldScores, holm, paired_test
 from graphcl.sweep.plan import make_plan
 from graphcl.sweep.table import scores_of, select
 from graphcl.sweep.write import gain_text
 
-PLANS = {name: make_plan(read_yaml(shipped_sweeps()[name])) for name in ("table5", "table1", "figure4")}
+PLANS = {name: make_plan(read_yaml(shipped_configs("sweeps")[name])) for name in ("table5", "table1", "figure4")}
 SETS = PLANS["table5"].axes["dataset"]
 ALGORITHMS = PLANS["table5"].axes["algorithm"]
 OBJECTIVES = PLANS["table1"].axes["objective"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from graphcl.config.recipes import read_yaml, shipped_sweeps
+from graphcl.config.recipes import read_yaml, shipped_configs
 from graphcl.errors import InputError
 from graphcl.report.style import COLOURS as COLOURS  # for the studies
 from graphcl.report.style import panels, style, to_svg
@@ -98,7 +98,7 @@ class Study:
 
     def shipped(self, name: str, **settings) -> Cells:
         """Run what is missing of the shipped sweep `name`, with other settings if given, and return its cells."""
-        spec = read_yaml(shipped_sweeps()[name])
+        spec = read_yaml(shipped_configs("sweeps")[name])
         settings = {**spec["settings"], "seeds": list(range(self.given.seeds)), **settings}
         return self._run(self.given.out / name, {**spec, "settings": settings})
 

@@ -27,8 +27,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from graphcl.arguments import Count, NonNegative, Positive, Ratio, interval
+from graphcl.cli import program
 from graphcl.cli.command_line import Command, flag, one_value
-from graphcl.cli.entry_point import program
 from graphcl.config import make_config, read_config
 from graphcl.config.settings import (
     TABLE,
