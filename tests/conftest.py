@@ -1,3 +1,4 @@
+import functools
 import re
 import socket
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ from joblib import cpu_count
 from torch_geometric.data import Data, InMemoryDataset
 
 from graphcl.datasets import load_dataset
+from graphcl.datasets.sources import objects
 
 torch.set_num_threads(1)  # more threads do not help small tensors, and are much slower on a busy machine
 
@@ -84,6 +86,14 @@ def small_graphs(
             graph.x, graph.edge_attr = graph.x.repeat(1, 3).long(), torch.zeros(graph.num_edges, 3, dtype=torch.long)
         graphs.append(graph)
     return graphs
+
+
+@pytest.fixture(autouse=True, scope="session")
+def generated_once():
+    """Generate the data set "synthetic" once, which takes a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(objects, "synthetic", functools.cache(objects.synthetic))
+        yield
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Test which packages may import which, and that importing the library loads no heavy optional library."""
 
 import ast
+import functools
 import os
 import re
 import subprocess
@@ -25,10 +26,13 @@ HEAVY = ["sklearn", "scipy", "joblib", "networkx", "matplotlib", "pandas", "pyar
 HEAVY += ["pytorch_lightning", "tensorboard", "wandb", "mlflow"]
 
 
+parsed = functools.cache(ast.parse)
+
+
 def imported(source: str) -> set[str]:
     """Return the names of the packages and top-level modules of graphcl that the code `source` imports."""
     names = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.ImportFrom) and node.module:
             modules = [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
@@ -85,7 +89,7 @@ def test_the_check_sees_a_forbidden_import():
 
 def test_matplotlib_is_imported_inside_functions_only():
     for path in PACKAGE.rglob("*.py"):
-        top = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)]
+        top = [node for node in parsed(path.read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)]
         assert "matplotlib" not in "\n".join(map(ast.unparse, top)), path
 
 
@@ -152,7 +156,7 @@ KINDS = {
 
 def asks(source, attributes, names, texts):
     """Return whether the code `source` asks for a kind."""
-    tree = ast.parse(source)
+    tree = parsed(source)
     docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr in attributes:
@@ -180,8 +184,8 @@ def test_the_check_of_kinds_sees_a_question():
     assert not asks('"""nodes"""\nloader.relation', *KINDS["nodes"])
 
 
-def test_the_core_trains_without_the_extensions(tmp_path):
-    """No module of the core imports one, and a run needs none."""
+def test_the_core_trains_without_the_extensions(saved_graphs, tmp_path):
+    """No module of the core imports one, and settings, a run and the estimator need none."""
     code = f"""
 import sys
 from importlib import metadata
@@ -191,16 +195,22 @@ def others(**given):
     return [point for point in points if "graphcl.extensions" not in point.value] if given else points
 metadata.entry_points = others
 sys.modules["graphcl.extensions"] = None
+from graphcl import GraphCL, load_dataset, make_config
+from graphcl.config import Config
 from graphcl.run import main
-words = ["--dataset", "synthetic", "--epochs", "1", "--seeds", "0", "--eval", "knn", "--report", "false"]
-sys.exit(main([*words, "--out", {str(tmp_path / "run")!r}]))
+words = ["--epochs", "1", "--seeds", "0", "--eval", "knn", "--report", "false", "--out", {str(tmp_path / "run")!r}]
+assert main(["--dataset", {saved_graphs()!r}, *words]) == 0
+dataset = load_dataset({saved_graphs()!r})
+assert GraphCL(epochs=1, batch_size=6).fit(dataset).transform(dataset).shape == (36, 96)
+assert make_config({{"dataset": "table.csv"}}).encoder["name"] == "gin"
+assert not {{"smiles", "standardise"}} & Config.model_fields.keys()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "trained encoder" in done.stdout
 
 
-def test_few_calls_lead_from_the_command_to_the_loss(tmp_path):
+def test_few_calls_lead_from_the_command_to_the_loss(saved_graphs, tmp_path):
     """The stack of our own functions at the formula of the loss, from `main`."""
     stacks = set()
 
@@ -215,7 +225,7 @@ def test_few_calls_lead_from_the_command_to_the_loss(tmp_path):
 
     sys.setprofile(watch)
     try:
-        words = ["--dataset", "synthetic", "--epochs", "1", "--seeds", "0", "--eval", "none", "--report", "false"]
+        words = ["--dataset", saved_graphs(), "--epochs", "1", "--seeds", "0", "--eval", "none", "--report", "false"]
         assert main([*words, "--out", str(tmp_path / "run")]) == 0
     finally:
         sys.setprofile(None)

@@ -213,24 +213,6 @@ def test_a_package_adds_a_command_and_a_module_of_names(folder, toys, capsys):
     assert [*toys] == ["counted", "own"]
 
 
-def test_a_package_adds_a_setting_of_runs(tmp_path):
-    """Run in a separate process, because `Config` is made of the settings when it is imported."""
-    code = (
-        "from graphcl.arguments import Settings\nclass Flavours(Settings):\n    flavour: int = 3\n    'their taste'\n"
-    )
-    install(tmp_path, "flavours", code, {"graphcl.run_settings": {"flavours": "flavours:Flavours"}})
-    script = (
-        "from graphcl import make_config\nfrom graphcl.run import main\n"
-        "assert make_config({'flavour': 5}).flavour == 5\nmain(['--help', 'all'])\n"
-    )
-    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"--flavour N +their taste", done.stdout)
-
-
 SETTINGS = """
 from pathlib import Path
 from typing import Annotated
@@ -239,6 +221,10 @@ from graphcl.arguments import KEPT, Settings
 class Rings(Settings):
     length: Annotated[int, KEPT] = 3
     '''length of the rings'''
+
+class Flavours(Settings):
+    flavour: int = 3
+    '''their taste'''
 
 FILE = Path(__file__).with_name("encoder.pt")
 """
@@ -258,11 +244,12 @@ class RingFile(Source):
 """
 
 
-def test_a_package_adds_settings_of_its_sources_and_an_encoder_file(tmp_path):
+def test_a_package_adds_settings_of_its_sources_and_of_runs_and_an_encoder_file(tmp_path):
     """Run in a separate process, as the settings are collected when they are first imported."""
     (tmp_path / "ring_settings.py").write_text(SETTINGS)
     points = {
         "graphcl.loading_settings": {"rings": "ring_settings:Rings"},
+        "graphcl.run_settings": {"flavours": "ring_settings:Flavours"},
         "graphcl.pretrained": {"ring": "ring_settings:FILE"},
     }
     install(tmp_path, "ring-source", SOURCE, {**points, "graphcl.sources": {"rings": "ring_source"}})
@@ -279,26 +266,12 @@ fitted.save("encoder.pt")
 assert load_encoder("ring")[1].settings["length"] == GraphCL.load("ring").length == 4
 assert main(["embed", "ring", "--dataset", "./a.rings", "--out", "h.npz"]) == 0
 main(["embed", "--help"])
+assert make_config({"flavour": 5}).flavour == 5
+main(["run", "--help", "all"])
 """
     path = os.pathsep.join([str(tmp_path), str(EXAMPLE.parents[1])])
     environment = {**os.environ, "PYTHONPATH": path}
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "length of the rings" in done.stdout
-
-
-def test_the_core_works_without_the_extensions():
-    script = """
-import sys, warnings
-for name in ("molecules", "nodes", "sparse", "diagnosis"):
-    sys.modules[f"graphcl.extensions.{name}"] = None
-warnings.simplefilter("ignore")
-from graphcl import GraphCL, load_dataset, make_config
-from graphcl.config import Config
-dataset = load_dataset("synthetic")[:12]
-assert GraphCL(epochs=1, batch_size=6).fit(dataset).transform(dataset).shape == (12, 96)
-assert make_config({"dataset": "table.csv"}).encoder["name"] == "gin"
-assert not {"smiles", "standardise"} & Config.model_fields.keys()
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    assert re.search(r"--flavour N +their taste", done.stdout)

@@ -158,7 +158,6 @@ DAMAGE = {
     "nan": (weight("nn.0.weight", lambda w: w / 0), "nn.0.weight` has a value that is NaN, infinite, or a"),
     "variance": (weight("running_var", lambda v: v - 2), "running_var` has a value that is NaN, infinite, or a"),
     "dtype": (weight("nn.0.bias", torch.Tensor.double), "nn.0.bias` is [32] torch.float64 in the file and [32]"),
-    "laughs": (changed(settings={"a": [[[[[1] * 99] * 99] * 99] * 99]}), "corrupted ("),
 }  # fmt: skip
 
 
