@@ -57,6 +57,8 @@ def make_bar(title: str, total: int | None, unit: str, scale: bool | int = False
     class Lines(tqdm):
         """Progress in lines."""
 
+        monitor_interval = 0  # the thread of tqdm's monitor belongs to this class, and would never end
+
         @staticmethod
         def status_printer(file: Any) -> Callable[[str], None]:
             return lambda text: print(text, file=file, flush=True) if text else None

@@ -1,6 +1,7 @@
 """Progress: lines without a terminal, nothing outside commands."""
 
 import re
+import threading
 
 from graphcl.system import progress as module
 from graphcl.system.progress import progress, showing
@@ -33,3 +34,13 @@ def test_other_ranks_show_nothing(monkeypatch, capsys):
     with showing():
         count(4, [4])
     assert capsys.readouterr().err == ""
+
+
+def test_lines_leave_no_threads():
+    """Fine-tuning opens one for each epoch, thousands in a command."""
+    before = threading.active_count()
+    with showing():
+        for _ in range(3):
+            with progress("embedding", 2) as update:
+                update(2)
+    assert threading.active_count() == before
