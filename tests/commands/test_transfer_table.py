@@ -60,7 +60,7 @@ def test_the_semi_supervised_protocol_is_one_command(collab, tmp_path, capsys, m
     assert main([*words, "--out", str(out)]) == 130
     assert f"the same command with --out {out} continues" in capsys.readouterr().err
     before = [(out / name).stat().st_mtime_ns for name in ("pretrain/encoder.pt", "1-COLLAB-finetune-0.01/result.json")]
-    assert main([*words, "--out", str(out), "--threads", "2"]) == 0
+    assert main([*words, "--out", str(out), "--data-root", str(tmp_path)]) == 0
     assert len(begun) == 5  # the third one began twice, the first two once
     after = [(out / name).stat().st_mtime_ns for name in ("pretrain/encoder.pt", "1-COLLAB-finetune-0.01/result.json")]
     assert before == after
