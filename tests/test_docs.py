@@ -256,5 +256,8 @@ def test_the_map_of_the_founding_papers_is_whole(parse):
         without_row["losses"].discard(config.loss["name"])
         without_row["methods"].discard(config.method["name"])
     assert without_row == {"losses": {"simsiam"}, "methods": set()}  # that of the method
-    for option, names in (("--config", shipped_configs()), ("sweep", shipped_configs("sweeps"))):
+    for option, names in (
+        ("--config", {**shipped_configs(), **shipped_configs("transfer")}),
+        ("sweep", shipped_configs("sweeps")),
+    ):
         assert {word for words in found for last, word in itertools.pairwise(words) if last == option} >= {*names}
