@@ -12,7 +12,7 @@ from graphcl.commands.run import main
 from graphcl.commands.show import main as show
 from graphcl.evaluate.needs import takes
 from graphcl.experiment import transfer
-from graphcl.extensions.molecules import rows as fingerprints
+from graphcl.extensions.molecules import encoder as fingerprints
 from graphcl.models.saved import load_encoder
 from graphcl.registry import evaluators
 from tests.combinations import FOLDS, SMALL, draw, outcome, without_refused, write_data

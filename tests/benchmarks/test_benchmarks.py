@@ -21,7 +21,16 @@ from tests.conftest import restored
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SCRIPTS = sorted(path for path in BENCHMARKS.rglob("*.py") if "results" not in path.parts)
-SWEEPS = {"adnce_weights", "batch_size", "leaderboard", "precision", "published", "sensitivity", "temperature"}
+SWEEPS = {
+    "adnce_weights",
+    "batch_size",
+    "founding",
+    "leaderboard",
+    "precision",
+    "published",
+    "sensitivity",
+    "temperature",
+}
 EXTRA = {"binary_graphs": "capstone"}
 """Script -> package that only it needs."""
 
@@ -54,12 +63,11 @@ def test_a_script_is_imported_and_its_sweep_is_planned(path, monkeypatch, tmp_pa
         return
     import study
 
-    def plan(self, part, axes, table=None, **settings):
-        settings = {"epochs": 20, "seeds": [0, 1], **settings}
-        assert make_plan({"axes": axes, "settings": settings, "table": table or {}}).cells
+    def plan(self, folder, spec):
+        assert make_plan(spec).cells
         raise PlannedError
 
-    monkeypatch.setattr(study.Study, "run", plan)
+    monkeypatch.setattr(study.Study, "_run", plan)
     monkeypatch.setattr(sys, "argv", [path.stem, "--docs", str(tmp_path)])
     with pytest.raises(PlannedError):
         content["main"]()
@@ -105,8 +113,9 @@ def test_the_pages_show_the_kept_scores():
 
     kept, studies = Kept(), Kept(STUDIES)
     pages = published.tables(kept) | {published.DOCS / "wl.md": {"wl": wl.table(kept)}}
-    for name in ("adnce_weights", "batch_size", "leaderboard", "precision", "sensitivity", "temperature"):
-        pages[published.DOCS / f"{name}.md"] = importlib.import_module(name).tables(studies)
+    for name in ("adnce_weights", "batch_size", "founding", "leaderboard", "precision", "sensitivity", "temperature"):
+        page = published.DOCS / f"{name}.md"
+        pages[page] = pages.get(page, {}) | importlib.import_module(name).tables(studies)
     assert len(kept.lines) == len(published.SETS)
     for page, tables in pages.items():
         for name, table in tables.items():

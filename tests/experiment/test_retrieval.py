@@ -12,7 +12,6 @@ from torch_geometric.utils import from_networkx
 
 from graphcl import InputError, load_dataset, make_config, run
 from graphcl.evaluate import rank_queries, retrieval
-from graphcl.experiment import scoring
 from graphcl.graphs.wl import histogram, numbered, unary
 from graphcl.loaders.samplers import EpochPairs
 from graphcl.references.rows import Inputs
@@ -44,11 +43,6 @@ def graphs(n=40, **attributes):
 
 def dataset(**attributes):
     return load_dataset(graphs(**attributes))
-
-
-def test_the_forecast_counts_one_split_of_scores_by_groups():
-    config, data = make_config({"eval": ["retrieval", "knn"]}), dataset(y=lambda number, member: number % 2)
-    assert [scoring._num_folds(make_task(config, data), name) for name in config.eval] == [1, 50]
 
 
 def test_training_and_calibration_draw_only_groups_of_the_training_part(monkeypatch):

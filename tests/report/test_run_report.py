@@ -338,7 +338,6 @@ DAMAGE = {
         lambda folder: (folder / "config.yaml").write_text("loss: 1\nviews: 2"),
         "its files do not fit together",
     ),
-    "bomb": (change_arrays("embeddings.npz", h=np.zeros((1, 40, 5 * 10**5), np.float32)), "would unpack to 8000"),
     "objects": (change_arrays("embeddings.npz", h=np.array([{}])), "embeddings.npz cannot be read"),
     "points": (change_arrays("report.npz", before_map=np.zeros((10**5, 2))), "its files do not fit together"),
 }

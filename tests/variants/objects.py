@@ -266,7 +266,6 @@ def groups_and_seeds_of_the_estimator(rng, folder):
     graphs = [Data(edge_index=PATH, x=torch.ones(3, 1)) for _ in range(4)]
     settings = {"epochs": 1, "batch_size": 4, "encoder": {"name": "gin", "hidden_channels": 2, "num_layers": 1}}
     wrong = rng.choice([
-        {"random_state": rng.choice(["a", 0.5, -1, 2**70, [1]])},
         {"groups": rng.choice([["a"] * 3, [0, 0, "a", "a"], [0.5] * 4, [{}] * 4, ["a", "a", "b", surrogate(rng)]])},
         {"loss": rng.choice(["infonc", {"name": "infonce", "temperature": "x"}, {}, 3])},
         {"batch_size": rng.choice([0, -1, 1.5, "many"])},

@@ -67,7 +67,7 @@ def test_a_mistake_is_one_line_and_writes_nothing(folder, capsys):
         ("--target size", "`target` size holds several tasks, numbers or missing cells, which"),
         ("--target sise", "has no columns 'sise'; did you mean size or smiles?"),
         ("--target alcohol --invalid stop", "atoms: line 52 'C(('; correct"),
-        ("--encoder gin", "use encoder molecule_gine, or features degree"),
+        ("--encoder gin", "encoder molecule_gine, or features degree"),
     ):
         assert main(["run", "--dataset", str(folder / "m.csv"), *words.split(), *SMALL, "--out", str(out)]) == 2
         lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("graphcl: ")]

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from torch_geometric.data import Data
 
-from graphcl import GraphCL, errors, load_dataset, write_on_disk
+from graphcl import GraphCL, errors, load_dataset
 from graphcl.__main__ import main
 from graphcl.commands.embed import COMMAND, Embed, embed
 from graphcl.errors import InputWarning
@@ -84,13 +84,6 @@ def test_every_output_has_the_ids_of_the_table(kind, table, tmp_path):
     (tmp_path / "h.npz.invalid.csv").write_text("mine")
     given = Embed(encoder="molecules", dataset=file, out=str(tmp_path / "h.npz"))
     one_line(lambda: embed(given), "h.npz.invalid.csv exists already; pass --force to replace it")
-
-
-def test_equal_ids_are_named(table, tmp_path):
-    for load in (load_dataset, lambda file: write_on_disk(file, tmp_path / "packed")):
-        errors._SHOWN.clear()
-        with pytest.warns(InputWarning, match=r"m: ids of several graphs: 1, such as 'a' \(2 graphs\)"):
-            load(table("id,smiles\na,CCO\nb,CCN\na,CCC\n"))
 
 
 FLOAT32 = "`target` 'y' needs numbers of float32, got "
