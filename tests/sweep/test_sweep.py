@@ -257,7 +257,7 @@ MISTAKES = [
     ("--out nothing", "nothing holds no sweep to resume"),
     (
         "nowhere.yaml --out x",
-        "sweep 'nowhere.yaml' not found; choose from: augmentation_pairs, batch_size, figure4, published, table1, table5, or pass a file.",
+        "sweep 'nowhere.yaml' not found; choose from: augmentation_pairs, batch_size,",
     ),
     (f"{TWO} --out here", "here is not empty and not a sweep folder"),
     (f"{TWO} --device cuda:63 --out x", "`device` is cuda:63, but torch sees"),
