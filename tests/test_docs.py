@@ -19,8 +19,7 @@ from graphcl.commands import command, summaries, sweep
 from graphcl.commands.run import COMMAND as RUN
 from graphcl.config.recipes import shipped_configs
 from graphcl.errors import InputError
-from graphcl.sweep.folder import write_spec
-from graphcl.sweep.plan import extended
+from graphcl.sweep.folder import extended, write_spec
 from graphcl.training import diagnostics, mutual_information
 from tests.conftest import restored
 

@@ -16,8 +16,7 @@ from graphcl.errors import InputError
 from graphcl.report.style import COLOURS as COLOURS  # for the studies
 from graphcl.report.style import panels, style, to_svg
 from graphcl.sweep import sweep
-from graphcl.sweep.folder import read_records, unfinished
-from graphcl.sweep.plan import extended
+from graphcl.sweep.folder import extended, read_records, unfinished
 from graphcl.sweep.run_cells import default_workers, progress
 from graphcl.sweep.table import scores_of
 

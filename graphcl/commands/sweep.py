@@ -105,7 +105,8 @@ def parse(arguments: Sequence[str]) -> Request | None:
     """
     if COMMAND.show_help(arguments):
         return None
-    from graphcl.sweep.plan import TABLE_KEYS, stored_spec  # imported here, as help texts need no torch
+    from graphcl.sweep.folder import stored_spec  # imported here, as help texts need no torch
+    from graphcl.sweep.plan import TABLE_KEYS
 
     file, options = COMMAND.split(arguments, *Config.model_fields)
     shipped = shipped_configs("sweeps")
@@ -174,8 +175,17 @@ def _override(spec: dict[str, Any], options: Options) -> dict[str, Any]:
 def _run(request: Request) -> int:
     from graphcl.experiment.runtime import pick_device
     from graphcl.sweep.figures import write_figures
-    from graphcl.sweep.folder import Records, finished_records, locked, read_records, unfinished, write_record
-    from graphcl.sweep.plan import extended, make_plan, stored_spec
+    from graphcl.sweep.folder import (
+        Records,
+        extended,
+        finished_records,
+        locked,
+        read_records,
+        stored_spec,
+        unfinished,
+        write_record,
+    )
+    from graphcl.sweep.plan import make_plan
     from graphcl.sweep.run_cells import check_datasets, default_workers, progress, sweep
     from graphcl.sweep.write import to_markdown
 

@@ -1,10 +1,14 @@
-"""Lock the folder of a sweep, and read and write its specification and the record of each cell."""
+"""Lock the folder of a sweep, read and write its specification and the record of each cell, and extend its plan.
+
+A stored sweep is extended by seeds, data sets and further labels; every other change of its plan is refused.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -13,16 +17,18 @@ import yaml
 from filelock import FileLock, Timeout
 
 from graphcl.config import RUNTIME_SETTINGS, make_config
-from graphcl.config.recipes import differences
+from graphcl.config.recipes import differences, read_yaml
 from graphcl.errors import InputError
 from graphcl.experiment.fingerprint import changed_files
-from graphcl.sweep.plan import Cell, Plan, key_of
+from graphcl.sweep.plan import Cell, Plan, key_of, label_of, listed, make_plan, root_of, sections_of, with_datasets
 from graphcl.sweep.table import scores_of
 from graphcl.system.files import read_json, refuse_links, remove_partial, write_text
 from graphcl.version import __version__
 
 Records = dict[str, dict[str, Any]]
 """Key of a cell -> record of that cell."""
+_STAYS = (*RUNTIME_SETTINGS, "seeds", "dataset")
+"""Stored settings that a sweep file need not repeat."""
 
 
 @contextmanager
@@ -146,3 +152,92 @@ def _is_record(record: Any) -> bool:
         return status == "done" and isinstance(record["seconds"], dict) and all(map(math.isfinite, means))
     except (AttributeError, KeyError, TypeError, ValueError):
         return False
+
+
+def stored_spec(folder: Path) -> dict[str, Any]:
+    """Return the specification of the sweep in `folder`; empty if there is none."""
+    file = folder / "sweep.yaml"
+    return read_yaml(file) if os.path.lexists(file) else {}
+
+
+def extended(folder: Path, spec: Mapping[str, Any], whole: bool = False) -> Plan:
+    """Return the plan of the sweep in `folder`, extended by the seeds, labels, imports and settings of `spec`.
+
+    What `spec` does not mention stays. Without a stored sweep, return the plan of `spec`.
+
+    Args:
+        folder: folder of the sweep.
+        spec: specification to add.
+        whole: whether `spec` is a complete sweep, so that a setting it lacks has its default; seeds, data sets and
+            settings that do not affect the result stay all the same.
+
+    Raises:
+        InputError: `spec` is invalid, or changes a stored cell; or a setting has no effect, as the labels of a stored
+            axis set it.
+    """
+    stored = stored_spec(folder)
+    if not stored:
+        return make_plan(spec)
+    new = sections_of(spec)
+    try:
+        plan = make_plan(_merged(stored, new, whole))
+    except InputError as error:
+        if not any(new):
+            raise
+        raise InputError(f"{folder} holds a sweep, which cannot be extended by this: {error}") from None
+    check_extends(plan, folder)
+    return plan
+
+
+def _merged(stored: Mapping[str, Any], new: Sequence[dict[str, Any]], whole: bool) -> dict[str, Any]:
+    """Return the stored specification with the sections `new` of another, see `extended`."""
+    (before, axes, table), (new_settings, new_axes, new_table) = sections_of(stored), new
+    plan, datasets = make_plan(stored), with_datasets(before, axes)["dataset"]
+    seeds = [cell.config.seeds[0] for cell in plan.cells]  # with those of recipes
+    baseline, rows, columns = plan.table.baseline or {}, listed(new_table.get("rows")), new_table.get("columns")
+    table.pop("baseline", None)
+    if baseline and all(axis != columns and (not rows or axis in rows) for axis in baseline):
+        table["baseline"] = dict(baseline)  # with its axis, as a new axis would make a bare label ambiguous
+    settings = {key: value for key, value in before.items() if not whole or root_of(key) in _STAYS}
+    for key, value in new_settings.items():
+        if key == "seeds":
+            value = list(dict.fromkeys([*seeds, *make_config({key: value}).seeds]))
+        elif key == "imports":
+            value = list(dict.fromkeys([*listed(before.get(key)), *listed(value)]))
+        elif key == "dataset" or key in axes:
+            new_axes.setdefault(key, [value])
+            continue
+        else:
+            for axis, groups in axes.items():
+                sets = isinstance(groups, dict) and any(key in group for group in groups.values())
+                if sets and value != before.get(key):
+                    raise InputError(f"its axis `{axis}` sets `{key}`, got another, {value!r}.")
+        settings[key] = value
+    for axis, values in new_axes.items():
+        settings.pop(axis, None)
+        old = datasets if axis == "dataset" else axes.get(axis, [])
+        if isinstance(values, dict):
+            axes[axis] = {**old, **values} if isinstance(old, dict) else values
+        else:
+            labels = set(map(label_of, old))
+            axes[axis] = [*old, *(value for value in values if label_of(value) not in labels)]
+    return {"settings": settings, "axes": axes, "table": {**table, **new_table}}
+
+
+def check_extends(plan: Plan, folder: Path) -> None:
+    """Raise InputError if the sweep in `folder` has a cell that `plan` lacks; a stored sweep is never replaced."""
+    stored = stored_spec(folder)
+    if not stored or sections_of(stored) == sections_of(plan.spec):
+        return
+    keys = {cell.key for cell in plan.cells}
+    lost = next((cell for cell in make_plan(stored).cells if cell.key not in keys), None)
+    if lost is None:
+        return
+    twin = next((cell for cell in plan.cells if lost.coordinates.items() <= cell.coordinates.items()), None)
+    changes = [f"the cell `{lost}` is not in the new plan"]
+    if twin is not None:
+        changes = differences(lost.config.model_dump(), twin.config.model_dump(), RUNTIME_SETTINGS)
+    raise InputError(
+        f"{folder} holds another sweep: {'; '.join(changes)}. A stored sweep is extended by seeds, data sets and "
+        "labels of its axes only; for other settings pass another --out."
+    )

@@ -1,7 +1,4 @@
-"""Plan a sweep: check its specification, and return the cells that its axes span and the layout of its table.
-
-A stored sweep is extended by seeds, data sets and further labels; every other change of its plan is refused.
-"""
+"""Plan a sweep: check its specification, and return the cells that its axes span and the layout of its table."""
 
 from __future__ import annotations
 
@@ -9,16 +6,14 @@ import hashlib
 import itertools
 import json
 import math
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from graphcl.arguments import nearest, shown
 from graphcl.config import RUNTIME_SETTINGS, Config, ConfigError, make_config, read_config
-from graphcl.config.recipes import differences, override, read_yaml
+from graphcl.config.recipes import override
 from graphcl.config.settings import TABLE
 from graphcl.datasets.settings import Features
 from graphcl.errors import InputError
@@ -35,8 +30,6 @@ _NEVER_AXES = ("seeds", "eval", *RUNTIME_SETTINGS)
 _ENCODER_SETTINGS = ("dataset", *TABLE, *Features.model_fields, "encoder", "eval", "evaluation", "seeds")
 _PAIR_SETTINGS = ("init", "positives", "targets", "towers", "target_encoder")
 _PROJECTOR_SETTINGS = ("projection", "projector", "keep_projector")
-_STAYS = (*RUNTIME_SETTINGS, "seeds", "dataset")
-"""Stored settings that a sweep file need not repeat."""
 
 
 @dataclass(frozen=True)
@@ -225,7 +218,7 @@ def sections_of(spec: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
         raise InputError("\n".join(wrong))
     settings, axes, table = map(dict, sections.values())
     wrong = [f"`{key}` is not a section of a sweep; {nearest(str(key), _KEYS)}." for key in spec if key not in _KEYS]
-    wrong += [f"`settings`: unknown setting {_unknown(key)}" for key in settings if _root(key) not in _SETTINGS]
+    wrong += [f"`settings`: unknown setting {_unknown(key)}" for key in settings if root_of(key) not in _SETTINGS]
     if "resume" in (*settings, *axes):
         wrong.append("`resume` is for single runs; to resume a sweep, pass its folder.")
     if settings.get("track"):
@@ -249,10 +242,10 @@ def with_datasets(settings: Mapping[str, Any], axes: Mapping[str, Any]) -> dict[
 
 
 def _axis_problems(axis: Any, values: Any) -> list[str]:
-    if _root(axis) in _NEVER_AXES:
+    if root_of(axis) in _NEVER_AXES:
         return [f"`{axis}` cannot be an axis; set it under `settings`, for all cells."]
     if not isinstance(values, dict):
-        if _root(axis) not in _SETTINGS:
+        if root_of(axis) not in _SETTINGS:
             return [f"unknown axis {_unknown(axis)}"]
         fits = isinstance(values, list) and values
         return [] if fits else [f"axis `{axis}` must be a list of one or more values, got {values!r}."]
@@ -260,10 +253,10 @@ def _axis_problems(axis: Any, values: Any) -> list[str]:
     if not groups or not isinstance(axis, str) or axis in (*_SETTINGS, "seed"):
         return [f"axis `{axis}` must be a list of values, or have a new name and map labels to groups of settings."]
     keys = dict.fromkeys(str(key) for group in values.values() for key in group)
-    never = [key for key in keys if _root(key) in (*_NEVER_AXES, "dataset")]
+    never = [key for key in keys if root_of(key) in (*_NEVER_AXES, "dataset")]
     return [
         *(f"axis `{axis}`: `{key}` cannot be in a group; set it under `settings` or as an axis." for key in never),
-        *(f"axis `{axis}`: unknown setting {_unknown(key)}" for key in keys if _root(key) not in _SETTINGS),
+        *(f"axis `{axis}`: unknown setting {_unknown(key)}" for key in keys if root_of(key) not in _SETTINGS),
     ]
 
 
@@ -365,94 +358,6 @@ def _unknown(key: Any) -> str:
     return f"`{key}`; {nearest(str(key), _SETTINGS)}."
 
 
-def _root(path: Any) -> str:
+def root_of(path: Any) -> str:
+    """Return the name of a setting, without the parts after its first dot."""
     return str(path).split(".")[0]
-
-
-def stored_spec(folder: Path) -> dict[str, Any]:
-    """Return the specification of the sweep in `folder`; empty if there is none."""
-    file = folder / "sweep.yaml"
-    return read_yaml(file) if os.path.lexists(file) else {}
-
-
-def extended(folder: Path, spec: Mapping[str, Any], whole: bool = False) -> Plan:
-    """Return the plan of the sweep in `folder`, extended by the seeds, labels, imports and settings of `spec`.
-
-    What `spec` does not mention stays. Without a stored sweep, return the plan of `spec`.
-
-    Args:
-        folder: folder of the sweep.
-        spec: specification to add.
-        whole: whether `spec` is a complete sweep, so that a setting it lacks has its default; seeds, data sets and
-            settings that do not affect the result stay all the same.
-
-    Raises:
-        InputError: `spec` is invalid, or changes a stored cell; or a setting has no effect, as the labels of a stored
-            axis set it.
-    """
-    stored = stored_spec(folder)
-    if not stored:
-        return make_plan(spec)
-    new = sections_of(spec)
-    try:
-        plan = make_plan(_merged(stored, new, whole))
-    except InputError as error:
-        if not any(new):
-            raise
-        raise InputError(f"{folder} holds a sweep, which cannot be extended by this: {error}") from None
-    check_extends(plan, folder)
-    return plan
-
-
-def _merged(stored: Mapping[str, Any], new: Sequence[dict[str, Any]], whole: bool) -> dict[str, Any]:
-    """Return the stored specification with the sections `new` of another, see `extended`."""
-    (before, axes, table), (new_settings, new_axes, new_table) = sections_of(stored), new
-    plan, datasets = make_plan(stored), with_datasets(before, axes)["dataset"]
-    seeds = [cell.config.seeds[0] for cell in plan.cells]  # with those of recipes
-    baseline, rows, columns = plan.table.baseline or {}, listed(new_table.get("rows")), new_table.get("columns")
-    table.pop("baseline", None)
-    if baseline and all(axis != columns and (not rows or axis in rows) for axis in baseline):
-        table["baseline"] = dict(baseline)  # with its axis, as a new axis would make a bare label ambiguous
-    settings = {key: value for key, value in before.items() if not whole or _root(key) in _STAYS}
-    for key, value in new_settings.items():
-        if key == "seeds":
-            value = list(dict.fromkeys([*seeds, *make_config({key: value}).seeds]))
-        elif key == "imports":
-            value = list(dict.fromkeys([*listed(before.get(key)), *listed(value)]))
-        elif key == "dataset" or key in axes:
-            new_axes.setdefault(key, [value])
-            continue
-        else:
-            for axis, groups in axes.items():
-                sets = isinstance(groups, dict) and any(key in group for group in groups.values())
-                if sets and value != before.get(key):
-                    raise InputError(f"its axis `{axis}` sets `{key}`, got another, {value!r}.")
-        settings[key] = value
-    for axis, values in new_axes.items():
-        settings.pop(axis, None)
-        old = datasets if axis == "dataset" else axes.get(axis, [])
-        if isinstance(values, dict):
-            axes[axis] = {**old, **values} if isinstance(old, dict) else values
-        else:
-            labels = set(map(label_of, old))
-            axes[axis] = [*old, *(value for value in values if label_of(value) not in labels)]
-    return {"settings": settings, "axes": axes, "table": {**table, **new_table}}
-
-
-def check_extends(plan: Plan, folder: Path) -> None:
-    """Raise InputError if the sweep in `folder` has a cell that `plan` lacks; a stored sweep is never replaced."""
-    stored = stored_spec(folder)
-    if not stored or sections_of(stored) == sections_of(plan.spec):
-        return
-    keys = {cell.key for cell in plan.cells}
-    lost = next((cell for cell in make_plan(stored).cells if cell.key not in keys), None)
-    if lost is None:
-        return
-    twin = next((cell for cell in plan.cells if lost.coordinates.items() <= cell.coordinates.items()), None)
-    changes = [f"the cell `{lost}` is not in the new plan"]
-    if twin is not None:
-        changes = differences(lost.config.model_dump(), twin.config.model_dump(), RUNTIME_SETTINGS)
-    raise InputError(
-        f"{folder} holds another sweep: {'; '.join(changes)}. A stored sweep is extended by seeds, data sets and "
-        "labels of its axes only; for other settings pass another --out."
-    )

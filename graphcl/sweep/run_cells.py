@@ -32,8 +32,8 @@ from graphcl.experiment.trial import Trial
 from graphcl.references.rows import without_training
 from graphcl.registry import import_files
 from graphcl.report.summary import environment, unit
-from graphcl.sweep.folder import Records, locked, read_records, unfinished, write_record, write_spec
-from graphcl.sweep.plan import Cell, Plan, check_extends
+from graphcl.sweep.folder import Records, check_extends, locked, read_records, unfinished, write_record, write_spec
+from graphcl.sweep.plan import Cell, Plan
 from graphcl.sweep.table import Table, make_table, scores_of
 from graphcl.sweep.write import write_tables
 from graphcl.system.memory import keep_freed_memory
