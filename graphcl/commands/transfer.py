@@ -42,7 +42,7 @@ from graphcl.config.settings import (
     as_list,
 )
 from graphcl.datasets.settings import SplitTable
-from graphcl.errors import InputError
+from graphcl.errors import InputError, warn
 from graphcl.system.memory import keep_freed_memory
 
 RECIPES = "transfer"
@@ -107,6 +107,8 @@ def run(targets: Sequence[Transfer]) -> None:
     if encoder is None and not pretrain:
         advice = "give one, or settings of a run that trains one, such as --pretrain.epochs 100"
         raise InputError(f"`ENCODER` must be given; {advice}; see --help.")
+    if encoder is not None and pretrain:
+        warn(f"`pretrain` has no effect, as `ENCODER` {encoder} is given")
     keep_freed_memory()
     if encoder is not None and len(plans) == 1:
         transfer(encoder, plans[0])

@@ -80,7 +80,7 @@ def read_run(folder: Path) -> Run:
         sweep = "; use graphcl sweep for a sweep" if (folder / "sweep.yaml").is_file() else ""
         raise InputError(f"{folder} is not a run folder; {wanted}{sweep}.")
     config = read_yaml(folder / "config.yaml")
-    for key in ("encoder",) if config.get("mode") in ("probe", "finetune") else ("loss", "views"):
+    for key in ("encoder",) if "mode" in config else ("loss", "views"):
         if key not in config:
             raise InputError(f"{folder} is not a run folder, its config.yaml has no `{key}`; {wanted}.")
 

@@ -103,7 +103,8 @@ def test_a_linear_layer_leaves_the_encoder_as_it_is(saved_graphs):
     from graphcl.datasets import load_dataset
 
     split = next(fold_splits(load_dataset(saved_graphs()), 0))
-    model = with_outputs(ResGCN(3, hidden_channels=4), split)
+    torch.manual_seed(0)  # some weights of few columns give rows of zeros, from which nothing is learned
+    model = with_outputs(ResGCN(3, hidden_channels=16), split)
     before = {key: value.clone() for key, value in model.state_dict().items()}
     finetune(model, split, epochs=2, frozen=True)
     for key, value in model.state_dict().items():

@@ -187,6 +187,10 @@ def find(header: Sequence[str], rules: Any, what: str) -> list[tuple[str, str, i
         InputError: a column is missing or occurs twice.
     """
     smiles = rules.smiles or _only(header, "smiles") or "smiles"
+    if smiles in rules.target:
+        raise InputError(f"`target` {smiles!r} is the column of the SMILES; name a column of values to predict.")
+    if len({*rules.target}) < len(rules.target):
+        raise InputError(f"`target` names a column twice, got {', '.join(rules.target)}; name each once.")
     key = rules.id or _only(header, "id")
     key = None if not rules.id and key in (rules.group, *rules.target) else key
     wanted = [("smiles", smiles), *(("target", name) for name in rules.target), ("group", rules.group), ("id", key)]

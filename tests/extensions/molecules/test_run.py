@@ -66,6 +66,8 @@ def test_a_mistake_is_one_line_and_writes_nothing(folder, capsys):
     for words, message in (
         ("--target size", "`target` size holds several tasks, numbers or missing cells, which"),
         ("--target sise", "has no columns 'sise'; did you mean size or smiles?"),
+        ("--target smiles", "`target` 'smiles' is the column of the SMILES; name a column of values"),
+        ("--target size,size", "`target` names a column twice, got size, size; name each once."),
         ("--target alcohol --invalid stop", "atoms: line 52 'C(('; correct"),
         ("--encoder gin", "encoder molecule_gine, or features degree"),
     ):
