@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 STUDIES = (
-    "published", "wl", "leaderboard", "sensitivity", "batch_size", "temperature", "adnce_weights", "precision",
+    "published", "founding", "wl", "leaderboard", "sensitivity", "batch_size", "temperature", "adnce_weights",
+    "precision",
 )  # fmt: skip
 
 
