@@ -135,9 +135,8 @@ def _plans(settings: Transfer) -> list[Any]:
         unused = set(_TUNING if probes else ("eval",)) | {"pretrain"}
         for rate in [None] if probes else settings.label_rate:
             of_plan = {"mode": mode} if rate is None else {"mode": mode, "label_rate": rate}
-            tuning = None if probes else {**settings.model_dump(include=set(_TUNING)), "label_rate": rate}
-            if mode == "linear":
-                tuning = {**(tuning or {}), "frozen": True}
+            of_mode = {"label_rate": rate, "frozen": mode == "linear"}
+            tuning = None if probes else settings.model_dump(include=set(_TUNING)) | of_mode
             plans.append(Plan(mode, config, tuning, settings.model_dump(exclude=unused) | of_plan))
     return plans
 

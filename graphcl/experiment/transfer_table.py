@@ -99,13 +99,14 @@ def _run_settings(plans: Sequence[Plan], pretrain: Mapping[str, Any]) -> dict[st
 
 def _load(file: str, plans: Sequence[Plan]) -> list[GraphDataset]:
     """Return the data set of each plan, loaded once each; raise InputError for the first that cannot be used."""
-    description, loaded = read_saved(file)[0], dict[str, GraphDataset]()
+    description, loaded, datasets = read_saved(file)[0], dict[str, GraphDataset](), list[GraphDataset]()
     for plan in plans:
         key = plan.config.model_dump_json(include={"dataset", *TABLE})
         if key not in loaded:
             loaded[key] = load_target(description, plan.config)
         check(file, plan, loaded[key])
-    return [loaded[plan.config.model_dump_json(include={"dataset", *TABLE})] for plan in plans]
+        datasets.append(loaded[key])
+    return datasets
 
 
 def _column(plan: Plan, plans: Sequence[Plan]) -> str:
