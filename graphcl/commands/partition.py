@@ -161,7 +161,10 @@ def _source(table: pyarrow.Table) -> Any:
     for number, row in enumerate(table.to_pylist()):
         try:
             values = {key: value if isinstance(value, str) else torch.tensor(value) for key, value in row.items()}
-            values["edge_index"] = torch.tensor(row["edge_index"] or [[], []], dtype=torch.long)
+            edges = torch.tensor(row["edge_index"] or [[], []], dtype=torch.double)
+            if bool((edges != edges.round()).any()):  # also of NaN
+                raise ValueError("`edge_index` must be whole numbers, as in PyG")
+            values["edge_index"] = edges.long()
         except (RuntimeError, TypeError, ValueError) as error:  # lists of different lengths, or missing numbers
             raise InputError(f"row {number} is not a graph: {reason(error)}.") from None
         graphs.append(Data(**values))
