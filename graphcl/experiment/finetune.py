@@ -26,6 +26,7 @@ from graphcl.evaluate.folds import outer_folds
 from graphcl.evaluate.on_split import PARTS, OnPredicted, check_metric, further_figures, task_mean
 from graphcl.evaluate.scores import NUMBERS
 from graphcl.loaders.loader import make_loader
+from graphcl.loaders.samplers import EpochBatches
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.training.loop import NonFiniteLossError, embed_batches
 from graphcl.training.randomness import seeded
@@ -180,7 +181,7 @@ def finetune(
         lr: Adam's learning rate.
         weight_decay: Adam's L2 penalty.
         dropout: probability of dropping an entry of the embedding, in [0, 1).
-        frozen: train the output layer only; the encoder stays in evaluation mode.
+        frozen: train the output layer only; the encoder stays in evaluation mode, and embeds each part once.
         callbacks: functions called after every epoch with a dict: `epoch`, mean `loss`, `valid` (the metric on the
             validation part) and `seconds`.
         on_predicted: called with the test graphs and their predictions.
@@ -197,10 +198,12 @@ def finetune(
     metric, device = benchmark.eval_metric, next(model.parameters()).device
     truth = {part: dataset.y[benchmark.split[part]].numpy() for part in PARTS}
     whole = {part: make_loader(dataset[benchmark.split[part]], 1024, device=device) for part in ("valid", "test")}
+    fixed = {part: list(_embedded(model, loader)) for part, loader in whole.items()} if frozen else {}
 
     def predicted(part: str, epoch: int) -> np.ndarray:
         with torch.no_grad():
-            out = torch.cat([model.projector(h) for h, _ in embed_batches(model, whole[part], finite=False)]).cpu()
+            rows = fixed[part] if frozen else _embedded(model, whole[part])
+            out = torch.cat([model.projector(h) for h in rows]).cpu()
         _check_finite(out, f"the predictions for the {part} part", epoch)
         return (out.argmax(dim=1, keepdim=True) if metric == "acc" else out).numpy()
 
@@ -237,7 +240,8 @@ def _epochs(
     benchmark, device = benchmark_of(dataset), next(model.parameters()).device
     # separate generators, so that the order of the graphs does not depend on how many numbers dropout draws
     order, drops = torch.Generator().manual_seed(2 * seed), torch.Generator(device).manual_seed(2 * seed + 1)
-    loader = make_loader(dataset[benchmark.split["train"]], batch_size, True, order, device)
+    graphs = dataset[benchmark.split["train"]]
+    sampler = EpochBatches(len(graphs), batch_size, True, order)
     trained = model.projector if frozen else model
     encoder: Any = model.encoder
     optimiser = torch.optim.Adam(trained.parameters(), lr=lr, weight_decay=weight_decay, fused=True)
@@ -249,17 +253,27 @@ def _epochs(
     in_layers = hasattr(encoder, "drop")
     if in_layers:
         encoder.drop = drop
+    if frozen:
+        embeddings = torch.cat(list(_embedded(model, make_loader(graphs, 1024, device=device))))
+        y = dataset.y[benchmark.split["train"]].to(device)
+
+        def batches() -> Iterator[tuple[Tensor, Tensor]]:
+            return ((embeddings[rows], y[rows]) for rows in (rows.to(device) for rows in sampler.draw()))
+
+    else:
+        loader = make_loader(graphs, device=device, batch_sampler=sampler)
+
+        def batches() -> Iterator[tuple[Tensor, Tensor]]:
+            return ((model.encode(batch), batch.y) for batch in (batch.to(device) for batch in loader))
+
     try:
         for epoch in range(1, epochs + 1):
             trained.train()
             encoder.train(not frozen)
             losses = []
-            for batch in loader:
-                batch = batch.to(device)
-                with torch.set_grad_enabled(not frozen):
-                    h = model.encode(batch)
+            for h, labels in batches():
                 h = h if in_layers else drop(h)
-                loss = supervised_loss(model.projector(h), batch.y, benchmark.eval_metric)
+                loss = supervised_loss(model.projector(h), labels, benchmark.eval_metric)
                 optimiser.zero_grad(set_to_none=True)
                 loss.backward()
                 optimiser.step()
@@ -270,6 +284,11 @@ def _epochs(
     finally:
         if in_layers:
             encoder.drop = None
+
+
+def _embedded(model: ContrastiveModel, loader: Any) -> Iterator[Tensor]:
+    """Yield the embeddings of each batch, also those that are not finite: `_check_finite` reports these."""
+    return (h for h, _ in embed_batches(model, loader, finite=False))
 
 
 def _check_finite(values: Tensor, name: str, epoch: int) -> None:

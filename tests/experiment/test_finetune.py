@@ -12,8 +12,10 @@ from graphcl.config import make_config
 from graphcl.datasets import load_dataset
 from graphcl.errors import InputError
 from graphcl.evaluate.on_split import task_mean
-from graphcl.experiment.finetune import check_labels, finetune, supervised_loss, with_outputs
-from graphcl.training.loop import NonFiniteLossError
+from graphcl.experiment.finetune import check_labels, finetune, refit, supervised_loss, with_outputs
+from graphcl.loaders.resident import ResidentLoader
+from graphcl.loaders.samplers import EpochBatches
+from graphcl.training.loop import NonFiniteLossError, embed
 from tests.conftest import small_graphs
 from tests.datasets.ogb_files import files_of, make_molecules, write_archive
 from tests.strategies import seeded
@@ -112,6 +114,26 @@ def test_equal_seeds_give_equal_training(loaded):
     assert torch.equal(state, torch.get_rng_state())
     first, again, third = (each["loss"] for each in epochs)
     assert first == again != third
+
+
+@needs_ogb
+def test_a_linear_layer_is_trained_on_the_embeddings_of_the_frozen_encoder(loaded):
+    """The layer's weights equal those of a loop over embeddings, and the encoder's do not change."""
+    dataset = loaded("ogbg-molesol")
+    model, reference = started(dataset), started(dataset)
+    train = dataset.benchmark.split["train"]
+    h, y = embed(reference.encoder, ResidentLoader(dataset[train], 5))
+    sampler = EpochBatches(len(train), QUICK["batch_size"], True, seeded(2))
+    optimiser = torch.optim.Adam(reference.projector.parameters(), QUICK["lr"])
+    for _ in range(QUICK["epochs"]):
+        for rows in sampler.draw():
+            optimiser.zero_grad()
+            functional.mse_loss(reference.projector(h[rows]), y[rows]).backward()
+            optimiser.step()
+    refit(model, dataset, seed=1, **QUICK, weight_decay=0.0, dropout=0.0, frozen=True)
+    expected = reference.state_dict()
+    torch.testing.assert_close(model.state_dict(), expected)
+    assert not torch.equal(expected["projector.0.weight"], started(dataset).state_dict()["projector.0.weight"])
 
 
 @needs_ogb
