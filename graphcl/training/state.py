@@ -23,6 +23,7 @@ from graphcl.methods.method import explain_single_row
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.training.captured import Captured, check_capture
 from graphcl.training.epoch import Epoch, augmented, batches_of_epoch, larger, measure
+from graphcl.training.optimiser import Optimiser
 from graphcl.training.randomness import Generators, warn_of_new_draws
 from graphcl.training.settings import LENGTH, TrainingSettings
 
@@ -56,7 +57,7 @@ class Training:
         if not self._parameters:
             raise InputError("all parameters of the method are frozen; let some of them require gradients.")
         self._device = self._parameters[0].device
-        self._optimiser = _make_optimizer(settings, self._parameters)
+        self._optimiser = Optimiser(settings, self._parameters)
         self._total_steps = _total_steps(settings, loader)
         self._parallel = data_parallel(method, self._device)
         self._skips = settings.non_finite == "skip"
@@ -173,7 +174,7 @@ class Training:
         """Compute the gradient of the loss, clip it and update the weights; return None if the step is skipped."""
         if not self._goes_on(None if outcome is None else outcome.loss) or outcome is None:
             return None
-        self._optimiser.zero_grad(set_to_none=True)
+        self._optimiser.zero_grad()
         if not outcome.loss.requires_grad:
             raise InputError("the loss has no gradient; compute it from the projections, without .detach().")
         outcome.loss.backward()
@@ -204,7 +205,7 @@ class Training:
         if self._total_steps:
             settings = self.settings
             factor = rate_factor(self.steps, self._total_steps, settings.schedule, settings.warmup)
-            for group in self._optimiser.param_groups:
+            for group in self._optimiser.torch.param_groups:
                 if isinstance(group["lr"], Tensor):
                     group["lr"].fill_(factor * settings.lr)
                 else:
@@ -242,7 +243,7 @@ class Training:
         return {
             "settings": self._fixed_settings(),
             "method": self.method.state_dict(),
-            "optimiser": self._optimiser.state_dict(),
+            "optimiser": self._optimiser.torch.state_dict(),
             "epoch": self.epoch,
             "steps": self.steps,
             "history": [vars(epoch) for epoch in self.history],
@@ -274,10 +275,7 @@ class Training:
                 "folder."
             )
         self.method.load_state_dict(state["method"])
-        rates = [group["lr"] for group in self._optimiser.param_groups]  # of steps that `capture` reads on the device
         self._optimiser.load_state_dict(state["optimiser"])
-        for group, rate in zip(self._optimiser.param_groups, rates, strict=True):
-            group["lr"] = rate
         if self.settings.capture:  # recorded steps update the former state of the optimiser
             self._captured = Captured(self._captured_step)
         if (relation := self._relation()) is not None:
@@ -395,19 +393,6 @@ def _length(loader: Any) -> int | None:
         return len(loader)
     except (TypeError, ValueError):  # PyG's samplers raise ValueError
         return None
-
-
-def _make_optimizer(settings: TrainingSettings, parameters: Sequence[Tensor]) -> torch.optim.Optimizer:
-    """Return Adam, AdamW or SGD with momentum 0.9; scalars, a learned temperature, have no weight decay."""
-    scalars = [parameter for parameter in parameters if parameter.dim() == 0]
-    groups: list[dict[str, Any]] = [{"params": [parameter for parameter in parameters if parameter.dim()]}]
-    if scalars:
-        groups.append({"params": scalars, "weight_decay": 0.0})
-    kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
-    more: dict[str, Any] = {"momentum": 0.9} if settings.optimizer == "sgd" else {"capturable": settings.capture}
-    # A CUDA graph reads the rate of each replay from the device.
-    lr: Any = torch.tensor(settings.lr, device=parameters[0].device) if settings.capture else settings.lr
-    return kinds[settings.optimizer](groups, lr=lr, weight_decay=settings.weight_decay, fused=True, **more)
 
 
 def rate_factor(step: int, total: int, schedule: str, warmup: float) -> float:
