@@ -72,7 +72,7 @@ class Optimiser:
         self._steps = None
 
     def _collect(self) -> None:
-        """Keep lists of the state, and make the numbers of steps views of one tensor, which one operation increments."""
+        """Keep lists of the state, and make the numbers of steps views of one tensor that `step` increments."""
         state = self.torch.state
         self._steps, self._lists = torch.stack([state[parameter]["step"] for parameter in self._parameters]), []
         for parameter, step in zip(self._parameters, self._steps, strict=True):
