@@ -88,6 +88,8 @@ class EdgePerturb(Augmentation):
     def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:
         """Return a decision with the drawn edges to remove and, with `add`, their new ends."""
         layout = Layout.of(batch)
+        if layout.compiled:
+            return self._decide_compiled(layout, generator, graphs)
         entry, pair_ptr, connected, edges = _pairs(layout, graphs)
         device, k = entry.device, ratio_count(self.ratio, edges)
         removed = random_sample(pointers(edges), k, generator, device)
@@ -113,6 +115,19 @@ class EdgePerturb(Augmentation):
             moved_to=torch.where(source < target, ends, ends.flip(0)),
         )
 
+    def _decide_compiled(self, layout: Layout, generator: torch.Generator | None, graphs: Tensor | None) -> Decision:
+        """Return the decision of `decide` by compiled loops, from the same random numbers."""
+        assert layout.edge_ptr is not None
+        pairs = native.EdgePairs(layout.ptr, layout.edge_ptr, layout.edge_index, graphs, self.ratio, self.add)
+        order = torch.randperm(pairs.removable, generator=generator)
+        listed = torch.randperm(pairs.absent, generator=generator) if pairs.absent else None
+        while pairs.tries or listed is not None:
+            uniform = torch.rand(2, pairs.tries, generator=generator, dtype=torch.float64) if pairs.tries else None
+            pairs.draw_ends(listed, uniform)
+            listed = None
+        keep_edge, moved, moved_to = pairs.replace(order)
+        return Decision(None, keep_edge, moved, moved_to) if self.add else Decision(keep_edge=keep_edge)
+
 
 def _pairs(layout: Layout, graphs: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the connected pairs of nodes in the graphs of the mask, sorted by lower, then by higher node index.
@@ -121,9 +136,6 @@ def _pairs(layout: Layout, graphs: Tensor | None) -> tuple[Tensor, Tensor, Tenso
     them, `[P + 1]`; the pairs as low * N + high, `[P]`; and the number of pairs in each graph, `[B]`, on the CPU.
     """
     n, among = layout.num_nodes, None if graphs is None else layout.edges_of(graphs.cpu())
-    if native.takes(layout.edge_index, among):
-        entry, pair_ptr, low, high = native.pairs(layout.edge_index, among, n)
-        return entry, pair_ptr, low * n + high, torch.bincount(pick(layout.batch, low), minlength=layout.num_graphs)
     source, target = layout.edge_index if among is None else pick(layout.edge_index, among, dim=1)
     entry, key, is_new = sort_pairs(torch.minimum(source, target), torch.maximum(source, target), n)
     counted = key % (n + 1) != 0  # no self-loop

@@ -1,18 +1,10 @@
 /* Loops of batching and augmentation over all nodes and edges; `graphcl/graphs/native.py` describes each.
  *
- * Arrays come as addresses of sizes that the Python side has checked: 64-bit integers, masks of bytes, travel times of
- * doubles. Indices into other arrays, and boundaries, are checked here. Nothing is drawn here: random numbers are arguments. The
+ * Arrays come as addresses of sizes that the Python side has checked: 64-bit integers, masks of bytes, doubles. Indices
+ * into other arrays, and boundaries, are checked here. Nothing is drawn here: random numbers are arguments. The
  * interpreter lock is released during the loops.
  */
-#define Py_LIMITED_API 0x030A0000
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-typedef int64_t i64;
-typedef unsigned char byte;
+#include "_native.h"
 
 /* -- batches ------------------------------------------------------------------------------------------------------- */
 
@@ -48,21 +40,6 @@ static void cut_shifted(const i64 *values, const i64 *start, const i64 *graphs, 
 
 /* -- grouping ------------------------------------------------------------------------------------------------------ */
 
-/* Counting sort: values (NULL: positions) ordered by id, and the boundaries ptr [groups + 1].
- * Returns 0 if an id is out of range. */
-static int group(const i64 *ids, const i64 *values, i64 size, i64 groups, i64 *ptr, i64 *out) {
-    memset(ptr, 0, (size_t)(groups + 1) * sizeof(i64));
-    for (i64 i = 0; i < size; i++) {
-        if (ids[i] < 0 || ids[i] >= groups) return 0;
-        ptr[ids[i] + 1]++;
-    }
-    for (i64 g = 0; g < groups; g++) ptr[g + 1] += ptr[g];
-    for (i64 i = 0; i < size; i++) out[ptr[ids[i]]++] = values ? values[i] : i;
-    for (i64 g = groups; g > 0; g--) ptr[g] = ptr[g - 1];
-    ptr[0] = 0;
-    return 1;
-}
-
 /* The boundaries ptr [groups + 1] if the ids ascend; else returns 0, or -1 if an id is out of range. */
 static int starts(const i64 *ids, i64 size, i64 groups, i64 *ptr) {
     i64 g = 0;
@@ -73,61 +50,6 @@ static int starts(const i64 *ids, i64 size, i64 groups, i64 *ptr) {
     }
     while (g <= groups) ptr[g++] = size;
     return 1;
-}
-
-/* Check that the edges from .. to - 1 of a graph connect its own nodes, first .. last - 1. */
-static int inside(const i64 *source, const i64 *target, i64 from, i64 to, i64 first, i64 last) {
-    int sound = 1;
-    for (i64 e = from; e < to; e++)
-        sound &= (source[e] >= first) & (source[e] < last) & (target[e] >= first) & (target[e] < last);
-    return sound;
-}
-
-/* -- sampling ------------------------------------------------------------------------------------------------------ */
-
-/* Write the first k[g] elements of each segment in the order of `order`, a permutation of the positions of all elements
- * of the segments with k[g] > 0. `work` has size + 3 * segments entries. Returns 0 if a number is out of range. */
-static int sample(const i64 *ptr, const i64 *k, i64 segments, const i64 *order, i64 size, i64 *work, i64 *out) {
-    i64 *segment = work, *shift = segment + size, *next = shift + segments, *end = next + segments, base = 0, found = 0;
-    for (i64 g = 0; g < segments; g++) {
-        i64 n = ptr[g + 1] - ptr[g];
-        if (k[g] < 0 || (k[g] > 0 && (k[g] > n || n > size - base))) return 0;
-        shift[g] = ptr[g] - base, next[g] = found, end[g] = found += k[g];
-        for (i64 i = 0; k[g] > 0 && i < n; i++) segment[base++] = g;
-    }
-    for (i64 i = 0; i < size; i++) {
-        if (order[i] < 0 || order[i] >= base) return 0;
-        i64 g = segment[order[i]];
-        if (next[g] < end[g]) out[next[g]++] = order[i] + shift[g];
-    }
-    return base == size;
-}
-
-/* -- connected pairs ----------------------------------------------------------------------------------------------- */
-
-/* Sort the edges among[0] .. among[size - 1] (NULL: all) except self-loops by their lower, then by their higher node.
- * Write the sorted edges, and of each pair its first edge among them and its two nodes; `work` has 3 * size + nodes + 1
- * entries. Set *kept to the number of edges and return that of pairs, or -1 if an index is out of range. */
-static i64 pairs(const i64 *source, const i64 *target, i64 edges, const i64 *among, i64 size, i64 nodes, i64 *work,
-                 i64 *entry, i64 *first, i64 *low, i64 *high, i64 *kept) {
-    i64 *edge = work, *order = edge + size, *id = order + size, *ptr = id + size, count = 0, found = 0;
-    for (i64 i = 0; i < size; i++) {
-        i64 e = among ? among[i] : i;
-        if (e < 0 || e >= edges) return -1;
-        if (source[e] == target[e]) continue;
-        edge[count] = e;
-        id[count++] = source[e] > target[e] ? source[e] : target[e];
-    }
-    if (!group(id, edge, count, nodes, ptr, order)) return -1;
-    for (i64 i = 0; i < count; i++) id[i] = source[order[i]] < target[order[i]] ? source[order[i]] : target[order[i]];
-    if (!group(id, order, count, nodes, ptr, entry)) return -1;
-    for (i64 i = 0; i < count; i++) {
-        i64 u = source[entry[i]], v = target[entry[i]], least = u < v ? u : v, most = u < v ? v : u;
-        if (found && low[found - 1] == least && high[found - 1] == most) continue;
-        first[found] = i, low[found] = least, high[found++] = most;
-    }
-    first[found] = *kept = count;
-    return found;
 }
 
 /* -- restricting a batch ------------------------------------------------------------------------------------------- */
@@ -171,95 +93,7 @@ static i64 keep_edges(const byte *keep_node, const byte *keep_edge, const i64 *s
     return found;
 }
 
-/* -- growth ------------------------------------------------------------------------------------------------------- */
-
-typedef struct { double time; i64 node; } arrival;
-
-/* Binary heap, earliest arrival on top; equal times in the order of the nodes, as a stable sort leaves them. */
-static int before(arrival a, arrival b) { return a.time < b.time || (a.time == b.time && a.node < b.node); }
-
-static void push(arrival *heap, i64 *count, arrival new) {
-    i64 i = (*count)++;
-    for (; i > 0 && before(new, heap[(i - 1) / 2]); i = (i - 1) / 2) heap[i] = heap[(i - 1) / 2];
-    heap[i] = new;
-}
-
-static arrival pop(arrival *heap, i64 *count) {
-    arrival top = heap[0], last = heap[--*count];
-    i64 i = 0;
-    for (i64 child = 1; child < *count; child = 2 * i + 1) {
-        if (child + 1 < *count && before(heap[child + 1], heap[child])) child++;
-        if (!before(heap[child], last)) break;
-        heap[i] = heap[child];
-        i = child;
-    }
-    heap[i] = last;
-    return top;
-}
-
-/* Reach `size` nodes of the graph first .. first + nodes - 1 by Dijkstra. Node v's neighbours are other[row[v]] ..
- * other[row[v + 1] - 1]. Whenever a component is exhausted, the next node of `order` starts, its position there times
- * `gap` later. */
-static int grow(i64 first, i64 nodes, i64 size, const i64 *row, const i64 *other, const double *travel, const i64 *order,
-                double gap, double *best, arrival *heap, byte *keep) {
-    i64 waiting = 0;
-    for (i64 next = 0; size > 0;) {
-        if (waiting == 0) {
-            for (; next < nodes; next++) {
-                if (order[next] < first || order[next] >= first + nodes) return -3;
-                if (!keep[order[next]]) break;
-            }
-            if (next == nodes) return -3;
-            push(heap, &waiting, (arrival){(double)next * gap, order[next]});
-        }
-        arrival now = pop(heap, &waiting);
-        if (keep[now.node]) continue;
-        keep[now.node] = 1;
-        size--;
-        for (i64 i = row[now.node]; i < row[now.node + 1]; i++) {
-            if (other[i] < first || other[i] >= first + nodes) return -3;
-            double time = now.time + travel[i];
-            if (time < best[other[i]]) {
-                best[other[i]] = time;
-                push(heap, &waiting, (arrival){time, other[i]});
-            }
-        }
-    }
-    return 0;
-}
-
-static int grow_all(const i64 *ptr, const i64 *size, i64 graphs, const i64 *row, const i64 *other,
-                    const double *travel, const i64 *order, double gap, byte *keep) {
-    i64 nodes = ptr[graphs];
-    double *best = malloc((size_t)(nodes + 1) * sizeof(double));
-    arrival *heap = malloc((size_t)(row[nodes] + 1) * sizeof(arrival)); /* an edge is pushed at most once */
-    int error = best && heap ? 0 : -1;
-    for (i64 v = 0; !error && v < nodes; v++) best[v] = Py_HUGE_VAL;
-    for (i64 g = 0; !error && g < graphs; g++)
-        error = grow(ptr[g], ptr[g + 1] - ptr[g], size[g], row, other, travel, order + ptr[g], gap, best, heap, keep);
-    free(best), free(heap);
-    return error;
-}
-
 /* -- the module ---------------------------------------------------------------------------------------------------- */
-
-#define ADDRESS(type, number) ((type *)(uintptr_t)(number))
-typedef unsigned long long number;
-
-static PyObject *refused(const char *what) {
-    PyErr_SetString(PyExc_IndexError, what);
-    return NULL;
-}
-
-static const char *const LEAVES = "an edge leaves its graph";
-static const char *const DESCENDS = "boundaries must ascend from 0 to the number of elements";
-
-static int ascending(const i64 *ptr, i64 parts, i64 end) {
-    if (parts < 0) return 0;
-    int sound = ptr[0] == 0 && ptr[parts] == end;
-    for (i64 g = 0; g < parts; g++) sound &= ptr[g] <= ptr[g + 1];
-    return sound;
-}
 
 static PyObject *py_cut(PyObject *self, PyObject *args) {
     number values, start, graphs, shift, out;
@@ -332,65 +166,19 @@ static PyObject *py_keep_edges(PyObject *self, PyObject *args) {
     return count < 0 ? refused(LEAVES) : PyLong_FromLongLong(count);
 }
 
-static PyObject *py_sample(PyObject *self, PyObject *args) {
-    number ptr, k, order, work, out;
-    long long segments, size;
-    int valid;
-    if (!PyArg_ParseTuple(args, "KKLKLKK", &ptr, &k, &segments, &order, &size, &work, &out)) return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    valid = sample(ADDRESS(i64, ptr), ADDRESS(i64, k), segments, ADDRESS(i64, order), size, ADDRESS(i64, work),
-                   ADDRESS(i64, out));
-    Py_END_ALLOW_THREADS
-    if (!valid) return refused("a sample is larger than its segment");
-    Py_RETURN_NONE;
-}
-
-static PyObject *py_pairs(PyObject *self, PyObject *args) {
-    number source, target, among, work, entry, first, low, high;
-    long long edges, size, nodes;
-    i64 found, kept = 0;
-    if (!PyArg_ParseTuple(args, "KKLKLLKKKKK", &source, &target, &edges, &among, &size, &nodes, &work, &entry, &first,
-                          &low, &high))
-        return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    found = pairs(ADDRESS(i64, source), ADDRESS(i64, target), edges, ADDRESS(i64, among), size, nodes,
-                  ADDRESS(i64, work), ADDRESS(i64, entry), ADDRESS(i64, first), ADDRESS(i64, low), ADDRESS(i64, high),
-                  &kept);
-    Py_END_ALLOW_THREADS
-    return found < 0 ? refused("a node or edge index is out of range") : Py_BuildValue("LL", found, kept);
-}
-
-static PyObject *py_grow(PyObject *self, PyObject *args) {
-    number ptr, size, row, target, travel, order, keep;
-    long long graphs, nodes, edges;
-    double gap;
-    int error;
-    if (!PyArg_ParseTuple(args, "KKLKLKKLKdK", &ptr, &size, &graphs, &row, &nodes, &target, &travel, &edges, &order,
-                          &gap, &keep))
-        return NULL;
-    if (!ascending(ADDRESS(i64, ptr), graphs, nodes) || !ascending(ADDRESS(i64, row), nodes, edges))
-        return refused(DESCENDS);
-    Py_BEGIN_ALLOW_THREADS
-    error = grow_all(ADDRESS(i64, ptr), ADDRESS(i64, size), graphs, ADDRESS(i64, row), ADDRESS(i64, target),
-                     ADDRESS(double, travel), ADDRESS(i64, order), gap, ADDRESS(byte, keep));
-    Py_END_ALLOW_THREADS
-    if (error == -1) return PyErr_NoMemory();
-    if (error == -3) return refused(LEAVES);
-    Py_RETURN_NONE;
-}
-
 static PyMethodDef methods[] = {
     {"cut", py_cut, METH_VARARGS, NULL},
     {"group", py_group, METH_VARARGS, NULL},
     {"starts", py_starts, METH_VARARGS, NULL},
     {"keep_nodes", py_keep_nodes, METH_VARARGS, NULL},
     {"keep_edges", py_keep_edges, METH_VARARGS, NULL},
-    {"sample", py_sample, METH_VARARGS, NULL},
-    {"pairs", py_pairs, METH_VARARGS, NULL},
-    {"grow", py_grow, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_native", NULL, 0, methods, NULL, NULL, NULL, NULL};
 
-PyMODINIT_FUNC PyInit__native(void) { return PyModule_Create(&module); }
+PyMODINIT_FUNC PyInit__native(void) {
+    PyObject *made = PyModule_Create(&module);
+    if (made && PyModule_AddFunctions(made, draw_methods) < 0) Py_CLEAR(made);
+    return made;
+}

@@ -1,4 +1,4 @@
-"""Compiled loops (`_native.c`) for batching and augmentation on the CPU.
+"""Compiled loops (`_native.c`, `_draws.c`) for batching and augmentation on the CPU.
 
 The loops are built at installation if a C compiler is found. Without them, and on other devices, operations of torch
 and SciPy compute the same results from the same random numbers. The environment variable GRAPHCL_NATIVE=0 disables the
@@ -25,7 +25,7 @@ enabled = _native is not None and os.environ.get("GRAPHCL_NATIVE", "1") != "0"
 def takes(*tensors: Tensor | None) -> bool:
     """Return whether the loops are enabled and all `tensors` are contiguous int64 tensors on the CPU, or None."""
     return enabled and all(
-        tensor is None or (tensor.dtype == torch.long and tensor.device.type == "cpu" and tensor.is_contiguous())
+        tensor is None or (tensor.dtype == torch.long and tensor.is_cpu and tensor.is_contiguous())
         for tensor in tensors
     )
 
@@ -113,42 +113,87 @@ def keep_edges(
     return out[: 2 * left].view(2, left), new_ptr, None if kept is None else kept[:left]
 
 
-def sample(ptr: Tensor, k: Tensor, order: Tensor) -> Tensor:
-    """Return the indices of k[g] elements of each segment g, sorted by segment; see `random_sample`.
+def ratio_count(ratio: float, counts: Tensor) -> Tensor:
+    """Compute `graphcl.graphs.segment.ratio_count` by a compiled loop."""
+    out = torch.empty_like(counts)
+    _run("ratio_count", ratio, counts, counts.numel(), out)
+    return out
+
+
+def sample_sizes(k: Tensor, ptr: Tensor, other: Tensor) -> tuple[int, int, int]:
+    """Return the sum of `k [B]`, and the numbers of elements that both boundaries give to segments with k[g] > 0."""
+    _check((ptr, k.numel() + 1), (other, k.numel() + 1))
+    sizes: tuple[int, int, int] = _run("sample_sizes", k, k.numel(), ptr, other)
+    return sizes
+
+
+def sample(ptr: Tensor, k: Tensor, order: Tensor, size: int) -> Tensor:
+    """Return the indices of k[g] elements of each segment g, `[size]`, sorted by segment; see `random_sample`.
 
     `order` is a random permutation of 0 .. S - 1, where S is the number of elements in segments with k[g] > 0. The
     first k[g] elements of segment g in this order are drawn.
     """
-    out, work = ptr.new_empty(int(k.sum())), ptr.new_empty(order.numel() + 3 * k.numel())
+    out, work = ptr.new_empty(size), ptr.new_empty(order.numel() + 3 * k.numel())
     _check((ptr, k.numel() + 1))
     _run("sample", ptr, k, k.numel(), order, order.numel(), work, out)
     return out
 
 
-def pairs(edge_index: Tensor, among: Tensor | None, num_nodes: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the pairs of nodes that the edges `among [K]` (all edges for None) connect; see `EdgePerturb`.
+class EdgePairs:
+    """The connected pairs of nodes in each graph of a batch, which `EdgePerturb` removes and moves.
 
-    Returns:
-        Four tensors: the indices of all these edges except self-loops, sorted by pair; the boundaries of the pairs in
-        the first tensor, `[P + 1]`; the lower node of each pair, `[P]`; the higher node of each pair, `[P]`.
+    Args:
+        ptr, edge_ptr: boundaries of the graphs, `[B + 1]`.
+        edge_index: the edges, `[2, E]`.
+        graphs: mask `[B]` of the graphs to change; all for None.
+        ratio: fraction of the pairs of a graph to remove.
+        add: whether removed pairs move to unconnected nodes as far as there are any; else they are only removed.
+
+    Attributes:
+        removable: number of pairs in the graphs that lose any.
+        absent: number of unconnected pairs in the graphs whose new ends are drawn from a list of them.
+        tries: number of draws that the next round of new ends needs for the other graphs; 0 if all have been drawn.
     """
-    size = edge_index.size(1) if among is None else among.numel()
-    entry, first, low, high = (edge_index.new_empty(size + extra) for extra in (0, 1, 0, 0))
-    work = edge_index.new_empty(3 * size + num_nodes + 1)
-    count, kept = _run("pairs", *edge_index, edge_index.size(1), among, size, num_nodes, work, entry, first, low, high)
-    return entry[:kept], first[: count + 1], low[:count], high[:count]
+
+    def __init__(
+        self, ptr: Tensor, edge_ptr: Tensor, edge_index: Tensor, graphs: Tensor | None, ratio: float, add: bool
+    ) -> None:
+        edges, nodes, count = edge_index.size(1), int(ptr[-1]), ptr.numel() - 1
+        _check((edge_ptr, count + 1), (graphs, count))
+        table = ptr.new_empty(4 * count + 7 * edges + nodes + 2)
+        self._arrays = ptr, edge_ptr, edge_index, nodes, edges, count, table
+        found = _run("edge_pairs", *self._arrays, mask(graphs, count), ratio, int(add))
+        self.removable, self.absent, self.tries = found
+
+    def draw_ends(self, order: Tensor | None, draws: Tensor | None) -> None:
+        """Draw new ends by `order`, a permutation of the `absent` pairs, and `draws [2, tries]`, uniform in [0, 1)."""
+        sizes = [0 if values is None else values.size(-1) for values in (order, draws)]
+        self.tries = _run("new_ends", *self._arrays, order, sizes[0], draws, sizes[1])
+
+    def replace(self, order: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Remove and move pairs in the order of a permutation `[removable]`.
+
+        Returns:
+            Three tensors: a mask `[E]` of the edges that are not removed, the indices `[K]` of the moved edges, and
+            their new sources and targets `[2, K]`.
+        """
+        edge_index, edges = self._arrays[2], self._arrays[4]
+        keep, ends = torch.ones(edges, dtype=torch.bool), edge_index.new_empty(3, edges)
+        moved = _run("replace_pairs", *self._arrays, order, order.numel(), keep, ends[0], ends[1])
+        return keep, ends[0, :moved], ends[1:, :moved]
 
 
-def grow(ptr: Tensor, size: Tensor, row: Tensor, target: Tensor, travel: Tensor, order: Tensor, gap: float) -> Tensor:
-    """Return a mask `[N]` of the region that random growth reaches, size[g] nodes in graph g; see `Subgraph`.
+def grow(ptr: Tensor, k: Tensor, edge_ptr: Tensor, edge_index: Tensor, order: Tensor, travel: Tensor) -> Tensor:
+    """Return a mask `[N]` of the regions that random growth reaches, all but k[g] nodes of graph g; see `Subgraph`.
 
-    Node v has the edges row[v] .. row[v + 1] - 1, with ends `target [E]` and travel times `travel [E]` (float64).
-    `order [N]` lists the nodes by graph, in random order within a graph; growth starts from the first node, and `gap`
-    later from each following node.
+    `order` is a random permutation of the nodes of the graphs with k[g] > 0, and `travel` holds the travel times of
+    their edges, in float64.
     """
-    nodes, edges, keep = order.numel(), target.numel(), torch.zeros(order.numel(), dtype=torch.bool)
-    _check((ptr, size.numel() + 1), (row, nodes + 1), (travel, edges))
-    _run("grow", ptr, size, size.numel(), row, nodes, target, travel, edges, order, gap, keep)
+    edges, nodes = edge_index.size(1), int(ptr[-1])
+    _check((ptr, k.numel() + 1), (edge_ptr, k.numel() + 1))
+    keep = torch.empty(nodes, dtype=torch.bool)
+    draws = order, order.numel(), travel, travel.numel()
+    _run("grow", ptr, k, edge_ptr, edge_index, nodes, edges, k.numel(), *draws, keep)
     return keep
 
 

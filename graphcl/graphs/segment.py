@@ -156,6 +156,8 @@ def ratio_count(ratio: float, counts: Tensor) -> Tensor:
 
     A tiny offset makes 0.29 * 100 give 29 despite binary rounding.
     """
+    if native.takes(counts):
+        return native.ratio_count(ratio, counts)
     return torch.minimum((counts.double() * ratio + 1e-9).floor().long(), (counts - 1).clamp(min=0))
 
 
@@ -195,8 +197,8 @@ def random_sample(
     device = device or ptr.device
     ptr, k = ptr.cpu(), k.cpu()
     if native.takes(ptr, k) and device.type == "cpu":
-        size = int((ptr.diff() * (k > 0)).sum())
-        return native.sample(ptr, k, torch.randperm(size, generator=generator))
+        size, elements, _ = native.sample_sizes(k, ptr, ptr)
+        return native.sample(ptr, k, torch.randperm(elements, generator=generator), size)
     drawn = nonzero(k > 0)  # skip segments with k = 0, which need no permutation
     sizes, k, start = ptr.diff()[drawn], k[drawn], ptr[drawn]
     before = pointers(sizes)[:-1]  # the elements of these segments only

@@ -1,19 +1,17 @@
 """Test the compiled loops against torch's operations, and the arguments that they reject."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch_geometric.data import Batch, Data
 
-from graphcl.augment.edge_perturb import _pairs
+from graphcl.augment import EdgePerturb, Subgraph
 from graphcl.augment.transform import restrict, select
 from graphcl.graphs import native
 from graphcl.graphs.batching import Layout
 from graphcl.graphs.segment import pointers, random_sample
-from tests.strategies import QUICK, batches, loops, seeded
+from tests.strategies import QUICK, batches, loops, make_batch, path, ratios, seeded, star
 
 pytestmark = pytest.mark.skipif(not native.enabled, reason="the compiled loops are not there")
 
@@ -75,19 +73,44 @@ def test_samples_are_those_of_torch(sizes, data):
 
 
 @QUICK
-@given(layouts, st.data())
-def test_pairs_are_those_of_torch(layout, data):
-    mask = data.draw(st.none() | masks(layout.num_graphs))
-    ours = _pairs(layout, mask)
+@given(batches(min_nodes=0), ratios, st.sampled_from([EdgePerturb, Subgraph]), st.data())
+def test_decisions_are_those_of_torch(batch, ratio, augment, data):
+    mask = data.draw(st.none() | masks(batch.num_graphs))
+    ours = augment(ratio).decide(batch, seeded(0), mask)
     with loops(False):
-        for edge_ptr in (layout.host_edge_ptr, None):
-            reference = _pairs(replace(layout, host_edge_ptr=edge_ptr), mask)
-            assert all(torch.equal(got, expected) for got, expected in zip(ours, reference, strict=True))
+        reference = augment(ratio).decide(batch, seeded(0), mask)
+    for got, expected in zip(vars(ours).values(), vars(reference).values(), strict=True):
+        assert got is expected is None or torch.equal(got, expected)
+
+
+def test_pairs_are_drawn_again_as_by_torch(monkeypatch):
+    """The first round draws self-loops only, the second those and connected pairs among others."""
+    batch, rand = make_batch((60, path(60)), (4, path(4)), (70, star(60))), torch.rand
+    moved = []
+    for compiled in (True, False):
+        rounds = iter([0.0, 0.1])
+
+        def draws(*size, factors=rounds, **options):
+            return rand(*size, **options) * next(factors, 1)
+
+        monkeypatch.setattr(torch, "rand", draws)
+        with loops(compiled):
+            moved.append(EdgePerturb(0.3).decide(batch, seeded(0)).moved_to)
+        assert next(rounds, None) is None
+    assert torch.equal(*moved)
+
+
+def perturb(nodes, listed, tries, order=(0, 1, 2)):
+    """Move one of the three edges of a path by random numbers of the wrong number or range."""
+    pairs = native.EdgePairs(long([0, nodes]), long([0, 3]), long([[0, 1, 2], [1, 2, 3]]), None, 0.4, True)
+    if listed or tries:
+        pairs.draw_ends(listed and long(listed), torch.rand(2, tries).double() if tries else None)
+    pairs.replace(long(order))
 
 
 PTR, EVERY = long([0, 2, 4]), torch.ones(4, dtype=torch.bool)
-ROWS = torch.zeros(4, 1)
-OUT, LARGE = "a (graph|segment|node or edge) index is out of range", "a sample is larger than its segment"
+ROWS, K = torch.zeros(4, 1), long([1, 0])
+OUT, LARGE = "a (graph|segment) index is out of range", "a sample is larger than its segment"
 LEAVES, ASCEND = (
     "an edge leaves its graph",
     "boundaries must ascend from 0 to the number of elements|an array must have",
@@ -95,17 +118,23 @@ LEAVES, ASCEND = (
 REFUSED = [
     *((native.keep_edges, (PTR, long([[0, end], [end, 0]]), long([0, 2, 2]), None, EVERY, long([0] * 4), True), LEAVES)
       for end in (-1, 2, 3, 2**40)),
-    (native.grow, (PTR, long([2, 1]), long([0, 2, 2, 2, 2]), long([2, 3]), torch.ones(2).double(), long([0, 1, 2, 3]),
-                   9.0), LEAVES),
+    *((native.grow, (PTR, K, long([0, 1, 1]), long([[0], [end]]), long(order), torch.ones(times).double()), message)
+      for end, order, times, message in [(2, [0, 1], 1, LEAVES), (1, [0, 1], 2, LARGE), (1, [0], 1, LARGE),
+                                         (1, [0, 2], 1, LARGE)]),
     *((native.keep_nodes, (EVERY, long(ptr)), ASCEND) for ptr in ([1, 2], [0, 2, 1, 4], [-1, 4])),
-    *((native.grow, (long(ptr), long(ptr[1:]), *[long(ptr)] * 2, torch.zeros(9), long(ptr), 1.0), ASCEND)
+    *((native.grow, (long(ptr), long(ptr[1:]), long(ptr), long([[0], [0]]), long(ptr), torch.zeros(1).double()), ASCEND)
+      for ptr in ([1, 2], [0, 2, 1, 4], [-1, 4])),
+    *((native.EdgePairs, (long(ptr), long(ptr), long([[0], [0]]), None, 0.5, True), ASCEND)
       for ptr in ([1, 2], [0, 2, 1, 4], [-1, 4])),
     *((native.cut, (ROWS, PTR, long([g]), total), OUT) for g, total in [(-1, 2), (2, 2), (2**40, 2), (0, 1)]),
     *((loop, (long([g]), 2), OUT) for g in (-1, 2, 2**40) for loop in (native.group, native.starts)),
-    *((native.sample, (PTR, long(k), long(order)), LARGE)
+    *((native.sample, (PTR, long(k), long(order), max(sum(k), 0)), LARGE)
       for k, order in [([3, 0], [0, 1]), ([-1, 1], [0, 1]), ([1, 0], [0]), ([1, 0], [0, 2]), ([1, 1], [0, 1])]),
-    *((native.pairs, (long([[edge], [0]]), long(among), 4), OUT)
-      for edge, among in [(4, [0]), (-1, [0]), (1, [1]), (1, [-1])]),
+    *((native.EdgePairs, (PTR, long([0, 1, 1]), long([[end], [0]]), None, 0.5, True), LEAVES)
+      for end in (-1, 2, 2**40)),
+    *((perturb, (nodes, *draws), LARGE)
+      for nodes, draws in [(4, ([0], 0)), (4, ([3, 0, 1], 0)), (99, (None, 1))]),
+    *((perturb, (4, None, 0, order), LARGE) for order in ([0], [0, 3, 1])),
     *((native.mask, (torch.ones(size, dtype=torch.bool), 5), "a mask must have") for size in (4, 6)),
 ]  # fmt: skip
 
