@@ -1,4 +1,4 @@
-"""Add to pyproject.toml what needs the repository's address: links of the project, and a README without relative links."""
+"""Add what needs the address of the repository to pyproject.toml: the links, and a README without relative links."""
 
 import re
 from pathlib import Path

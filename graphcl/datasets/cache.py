@@ -12,7 +12,9 @@ import io
 import os
 import re
 import shutil
+import socket
 import sys
+import threading
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +23,8 @@ from http.client import HTTPException
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
-from urllib.request import build_opener, url2pathname
+from urllib.parse import urlsplit
+from urllib.request import BaseHandler, Request, build_opener, url2pathname
 
 import torch
 from filelock import FileLock
@@ -30,13 +33,15 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.storage import GlobalStorage
 
-from graphcl.datasets.names import listing, suggestion
+from graphcl.datasets.names import SYNTHETIC, listing, suggestion
 from graphcl.errors import InputError, reason
 
 Mirror = str | os.PathLike[str] | None
 """Folder, `file://` URL or `http(s)://` URL with the files of data sets; None: the public servers."""
 TIMEOUT = 30.0
 """Timeout of a download, in seconds without a received byte."""
+CONNECT = 2.0
+"""Timeout of a connection to the server, in seconds, with the look-up of its name."""
 
 
 def fetch(file: str, server: str, mirror: Mirror, folder: Path) -> Path:
@@ -49,7 +54,8 @@ def fetch(file: str, server: str, mirror: Mirror, folder: Path) -> Path:
             return _download(url, folder / file)
         except (OSError, HTTPException, ValueError) as error:
             advice = f"Get {server.rstrip('/')}/{file} elsewhere and pass its folder as `mirror` (--mirror FOLDER)"
-            raise InputError(f"cannot download {url}: {reason(error)}. {advice}.") from None
+            embedded = f"`dataset` {SYNTHETIC!r} (--dataset {SYNTHETIC}) needs no network"
+            raise InputError(f"cannot download {url}: {reason(error)}. {advice}; {embedded}.") from None
     source = Path(url2pathname(rest) if scheme == "file" else os.path.expanduser(place))
     if (source / file).is_file():
         return source / file
@@ -60,13 +66,34 @@ def fetch(file: str, server: str, mirror: Mirror, folder: Path) -> Path:
 
 def _download(url: str, target: Path) -> Path:
     # PyG's `download_url` verifies no certificate and has no timeout
-    with build_opener().open(url, timeout=TIMEOUT) as answer, target.open("wb") as file:
+    with build_opener(_Connects).open(url, timeout=TIMEOUT) as answer, target.open("wb") as file:
         size = answer.headers.get("Content-Length")
         print(f"graphcl: downloading {url} ({size or 'unknown number of'} bytes)", file=sys.stderr)
         shutil.copyfileobj(answer, file)
         if size is not None and file.tell() != int(size):
             raise ConnectionError(f"it broke off after {file.tell()} of {size} bytes")
     return target
+
+
+class _Connects(BaseHandler):
+    """Raise TimeoutError if the server or proxy does not take a connection: offline, a look-up can last minutes."""
+
+    handler_order = 200  # after urllib has chosen the proxy, before it connects
+
+    def http_open(self, request: Request) -> None:
+        server, done = urlsplit(f"//{request.host}"), threading.Event()
+        place = (server.hostname or "", server.port or (443 if request.type == "https" else 80))
+
+        def connect() -> None:
+            with suppress(OSError, ValueError):  # urllib meets the same error, and reports it
+                socket.create_connection(place, CONNECT).close()
+            done.set()
+
+        threading.Thread(target=connect, daemon=True).start()  # a look-up cannot be interrupted
+        if not done.wait(CONNECT):
+            raise TimeoutError(f"no connection to {place[0]} within {CONNECT:g} s")
+
+    https_open = http_open
 
 
 def unpack(archive: Path, top: str, folder: Path, wanted: Callable[[str], object]) -> None:

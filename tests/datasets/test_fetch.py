@@ -2,6 +2,7 @@
 
 import contextlib
 import http.server
+import socket
 import threading
 import time
 
@@ -67,6 +68,16 @@ def test_download_fails(server, refused, monkeypatch):
         assert refused("TINY", f"{url}/TINY.zip", words, "--mirror FOLDER", mirror=url).isprintable()
     for url in ("http://[", "http://127.0.0.1:port", "http://127.0.0.1:1"):
         refused("TINY", "cannot download", mirror=url)
+
+
+def test_a_name_that_does_not_resolve_is_given_up_soon(refused, monkeypatch):
+    answered = threading.Event()
+    monkeypatch.setattr(fetch, "CONNECT", 0.1)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: [answered.wait(20)][1:])
+    started = time.monotonic()
+    refused("MUTAG", f"cannot download {TUDataset.url}/MUTAG.zip", "no connection to", "--dataset synthetic")
+    assert time.monotonic() - started < 5
+    answered.set()
 
 
 def test_unknown_names_and_mirrors_without_the_archive(refused, mirror, tmp_path, monkeypatch):
