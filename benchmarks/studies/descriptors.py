@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from kept import kept_lines
 from pretraining import COLUMNS, moses, parsed, probe, score_missing
 from rdkit import Chem
 from study import add_line, finished_lines, markdown, options, plus_minus, write_tables
@@ -141,7 +142,7 @@ def main():
     given = parsed(parser, "sweeps/descriptors")
     if not given.finished:
         measure(given)
-    lines = finished_lines(given.out / "results.jsonl")
+    lines = kept_lines("descriptors", None if given.finished else given.out / "results.jsonl")
     write_tables(given.docs / "pretraining.md", descriptors=table(lines))
 
 

@@ -16,7 +16,18 @@ from graphcl.system.files import write_text
 
 FOLDER = Path(__file__).parents[1] / "results" / "accuracy"
 STUDIES = FOLDER.with_name("studies")
-"""One file a study: a line's recipe is the setting that varies, and its row the value."""
+"""One file a study: a line's recipe is the setting that varies, and its row the value.
+
+Lines of `kept_lines` have labels of their own instead, such as the task and the head of an encoder of molecules.
+"""
+
+
+def kept_lines(name: str, measured: Path | None) -> list[dict]:
+    """Return the kept lines of a study, after putting those of the file `measured`, if given, in their place."""
+    kept = STUDIES / f"{name}.jsonl"
+    if measured is not None:
+        write_text(kept, measured.read_text())
+    return finished_lines(kept)
 
 
 class Kept:
@@ -27,6 +38,8 @@ class Kept:
         self.lines: dict[str, dict[str, list[dict]]] = {}
         for file in sorted(folder.glob("*.jsonl")):
             for line in finished_lines(file):
+                if "recipe" not in line:
+                    break
                 self.lines.setdefault(file.stem, {}).setdefault(line["recipe"], []).append(line)
 
     def add(
@@ -35,10 +48,12 @@ class Kept:
         recipe: str,
         rows: Mapping[str, Sequence[tuple[FoldScores, Mapping]]],
         metrics: Sequence[str] = (),
+        figures: Sequence[str] = (),
     ) -> None:
         """Put the rows of a recipe in place of its lines and write the file.
 
         Each score comes with the record of its run, which has the commit, the versions and `metrics` of the last epoch.
+        `figures` are those of the scores that are kept too, where they exist.
         """
         kept = self.lines.setdefault(dataset, {})
         kept[recipe] = []
@@ -46,6 +61,7 @@ class Kept:
             for score, record in scores:
                 origin = {"commit": record["commit"], "torch": record["versions"]["torch"]}
                 origin |= {name: round(record["metrics"][name], 6) for name in metrics}
+                origin |= {name: round(score.figures[name], 4) for name in figures if name in score.figures}
                 folds = [round(each, 4) for each in score.accuracy]
                 kept[recipe].append({"recipe": recipe, "row": row, "seed": score.seed, **origin, "folds": folds})
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from kept import kept_lines
 from pretraining import parsed
 from rdkit import Chem
 from study import add_line, finished_lines, markdown, options, plus_minus, write_tables
@@ -185,7 +186,7 @@ def main():
     if not given.finished:
         run(given)
     rows = [*CLASSICAL, UNTRAINED, *(f"{mark}{name}" for mark in ("", TOGETHER) for name in given.encoders)]
-    lines = complete(finished_lines(given.out / "results.jsonl"), rows)
+    lines = complete(kept_lines("molecules", None if given.finished else given.out / "results.jsonl"), rows)
     heads = {head: [each for each in lines if each["head"] == head] for head in HEADS} | {"better": better_head(lines)}
     parts = {head: scores(found, rows) for head, found in heads.items()}
     parts |= {

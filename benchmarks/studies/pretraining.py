@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from kept import kept_lines
 from study import add_line, curve, figure, finished_lines, markdown, options, plus_minus, write_svg, write_tables
 
 from graphcl import ResidentLoader, embed, load_dataset, load_encoder, write_on_disk
@@ -134,7 +135,7 @@ def main():
     given = parsed(parser, "sweeps/pretraining")
     if not given.finished:
         measure(given)
-    lines = finished_lines(given.out / "results.jsonl")
+    lines = kept_lines("pretraining", None if given.finished else given.out / "results.jsonl")
     write_tables(given.docs / "pretraining.md", pretraining=table(lines))
     write_svg(chart(lines), given.docs / "pretraining.svg")
 

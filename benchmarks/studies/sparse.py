@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from kept import kept_lines
 from python_graphs import PACKAGES, load
 from scipy.sparse import csr_array, diags
 from study import add_line, finished_lines, markdown, options, write_tables
@@ -327,7 +328,7 @@ def main():
     if not given.finished:
         known = load(given.cache, PACKAGES, "sparse")
         measure({part: Part(*known, part) for part in PACKAGES}, file, given.seeds)
-    write(finished_lines(file), given.docs)
+    write(kept_lines("sparse", None if given.finished else file), given.docs)
 
 
 if __name__ == "__main__":

@@ -10,11 +10,13 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from graphcl.config.recipes import read_yaml, shipped_configs
 from graphcl.errors import InputError
 from graphcl.report.style import COLOURS as COLOURS  # for the studies
 from graphcl.report.style import panels, style, to_svg
+from graphcl.report.summary import environment
 from graphcl.sweep import sweep
 from graphcl.sweep.folder import extended, read_records, unfinished
 from graphcl.sweep.run_cells import default_workers, progress
@@ -193,10 +195,11 @@ def finished_lines(file: Path) -> list[dict]:
 
 
 def add_line(file: Path, **result) -> None:
-    """Append a result to a file of JSON lines."""
+    """Append a result to a file of JSON lines, with the commit and the version of PyTorch that measured it."""
     file.parent.mkdir(parents=True, exist_ok=True)
+    where = environment(torch.device("cpu"))
     with file.open("a") as lines:
-        lines.write(json.dumps(result) + "\n")
+        lines.write(json.dumps({**result, "commit": where["commit"], "torch": where["versions"]["torch"]}) + "\n")
 
 
 def means(scores) -> np.ndarray:

@@ -232,3 +232,39 @@ def test_molecules_get_their_measured_properties(tmp_path):
     assert benzene[-1] < 0.01 < ethanol[-1]  # only benzene is flat: the distance from the best plane
     script.write([*found.values()], rows[:, 321:346], tmp_path / "out", "small")
     assert len(np.load(tmp_path / "out" / "vectors.npy")) == len(load_dataset(str(tmp_path / "out" / "graphs"))) == 2
+
+
+def test_a_table_of_pairs_has_the_rows_of_its_runs(tmp_path):
+    """Options of a row replace those of the page's command; a bag is that of its run, the other rows of the first."""
+    import pairs
+    from kept import Kept
+
+    words = pairs.words_of("--dataset old.pt --seeds 0 1 --epochs 30", "--epochs 2 --batch-by project", tmp_path)
+    expected = f"--dataset {tmp_path}/old.pt --seeds 0 1 --epochs 2 --batch-by project"
+    assert words == expected.split()
+
+    def result(**rows):
+        score = {"chosen": (1.0,), "inner": (), "folds": 1, "inner_folds": 1, "metric": "mrr"}
+        figures = {"mrr_low": 40.0, "mrr_high": 60.0, "recall_at_1": 30.0, "unknown": 1.0}
+        seeds = [
+            {row: {"seed": seed, "accuracy": [mrr + seed], **score, "figures": figures} for row, mrr in rows.items()}
+            for seed in range(3)
+        ]
+        return {"scores": {"retrieval": {"per_seed": seeds}}, "commit": "abc", "versions": {"torch": "2.13.0"}}
+
+    results = {
+        "GIN, plain batches": result(trained=50, bag_trained=45, wl=40),
+        "GIN, batches of one package": result(trained=60, bag_trained=46, wl=99),
+    }
+    pairs.keep(Kept(tmp_path), "python_functions", "releases", results)
+    kept = Kept(tmp_path)
+    lines = pairs.table(kept, "python_functions", "releases", [*results]).splitlines()
+    assert lines[0].startswith("| row | MRR | 95 % over queries | recall@1 | MRR - GIN, plain batches (p) |")
+    assert [line.split(" | ")[0] for line in lines[2:]] == [
+        "| WL kernel",
+        "| bag, plain batches",
+        "| bag, batches of one package",
+        "| GIN, plain batches",
+        "| GIN, batches of one package",
+    ]
+    assert lines[-1] == "| GIN, batches of one package | 61.0 ± 1.0 | 40.0 to 60.0 | 30.0 | +10.00 (< 0.001) |"
