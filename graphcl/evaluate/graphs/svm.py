@@ -52,10 +52,12 @@ try:
 except ImportError:  # no C compiler or no AVX2, so `SVC` is used
     _svm = None
 
-Pair = tuple[slice, slice, np.ndarray]  # training rows of one class, of another class, and their kernel matrix
+Rows = tuple[np.ndarray, np.ndarray]
+"""Kernel of the training rows, float32 with zeros behind each row; of the held-out rows against them, float64."""
 TOLERANCE = 1e-3  # the default of SVC, so that both solvers agree
 STEPS = 10_000_000  # LIBSVM's limit
 CACHED_ROWS = 512
+BLOCK = 16  # the solver reads as many columns at a time
 
 
 @evaluators.register("svm", forms="dense sparse kernel", usual="labels")
@@ -79,7 +81,7 @@ def svm(
 
     where $h_i$ is the embedding of graph i, D its width, and var the variance of all entries of the training rows.
 
-    Memory: about 8 n^2 bytes, and up to 14 n^2 for each worker.
+    Memory: about 8 n^2 bytes, and up to 8 n^2 for each worker; with many classes, 14 n^2.
 
     Args:
         h: embedding `[n, D]`, any float dtype, any device; converted to float64 on the CPU. Without `scale`, a sparse
@@ -126,11 +128,9 @@ def svm(
 
     def hits(part: Part, candidates: Sequence[float]) -> list[np.ndarray]:
         part = sorted_by_class(part, data.labels)
-        size = (len(part[0]) + len(part[1])) * len(part[0])
-        if getattr(buffers, "kernel", np.empty(0)).size < size:
-            buffers.kernel = np.empty(size)
-        kernel = rbf_kernel(data.h, part, distances, buffers.kernel)
-        return kernel_hits(kernel, data.labels, part, candidates)
+        if not hasattr(buffers, "kernel"):
+            buffers.kernel = np.empty(max(_size(*map(len, other)) for other in data.outer))
+        return kernel_hits(rbf_kernel(data.h, part, distances, buffers.kernel), data.labels, part, candidates)
 
     return data.scores([float(c) for c in grid], hits)
 
@@ -144,8 +144,9 @@ def _of_kernel(kernel: Kernel, data: Folds, grid: Sequence[float]) -> FoldScores
         part = sorted_by_class(part, data.labels)
         of_tables = []
         for number, pairs in itertools.groupby(candidates, key=operator.itemgetter(0)):
-            table = tables[number][np.ix_(np.concatenate(part), part[0])].astype(float)
-            of_tables += kernel_hits(table, data.labels, part, [c for _, c in pairs])
+            fit, held = (tables[number][np.ix_(rows, part[0])] for rows in part)
+            kernel = np.pad(fit, [(0, 0), (0, -len(fit) % BLOCK)]), held.astype(float)
+            of_tables += kernel_hits(kernel, data.labels, part, [c for _, c in pairs])
         return of_tables
 
     scores: Any = data.scores(list(itertools.product(range(len(tables)), map(float, grid))), hits)
@@ -158,28 +159,30 @@ def sorted_by_class(part: Part, labels: np.ndarray) -> Part:
     return train[np.argsort(labels[train], kind="stable")], held
 
 
-def kernel_hits(kernel: np.ndarray, labels: np.ndarray, part: Part, candidates: Sequence[float]) -> list[np.ndarray]:
+def kernel_hits(kernel: Rows, labels: np.ndarray, part: Part, candidates: Sequence[float]) -> list[np.ndarray]:
     """Return for each value of C whether an SVM classifies each held-out row correctly.
 
-    `kernel [train + held, train]`, within [-1, 1], is that of all rows in `part` against its training rows, which are
-    sorted by class; `labels` are numbered from 0.
+    `kernel`, within [-1, 1], is that of the training rows, which are sorted by class, and that of the held-out rows
+    against them; `labels` are numbered from 0.
     """
-    from sklearn import config_context
+    fit, held = kernel
+    train, truth = labels[part[0]], labels[part[1]]
+    predicted = [None] * len(candidates) if _svm is None else _predict(fit, held, train, candidates)
+    hits = []
+    for c, classes in zip(candidates, predicted, strict=True):
+        if classes is None:
+            classes = _machine(c, len(train)).fit(fit[:, : len(train)].astype(float), train).predict(held)
+        hits.append(np.asarray(classes == truth))
+    return hits
+
+
+def _machine(c: float, n: int) -> Any:
+    """Return scikit-learn's SVM for a kernel of `n` rows."""
     from sklearn.svm import SVC
 
-    train, truth = labels[part[0]], labels[part[1]]
-    fit, held = np.split(kernel, [len(train)])
-    pairs = [] if _svm is None else _pairs(fit, train)
     # libsvm allocates and clears its kernel cache in each fit, so a small cache makes easy fits a third faster.
-    fixed = {"tol": TOLERANCE, "cache_size": CACHED_ROWS * len(train) * 4 / 2**20, "random_state": 0, "max_iter": STEPS}
-    hits = []
-    for c in candidates:
-        predicted = _predict(held, train, c, pairs) if pairs else None
-        if predicted is None:
-            with config_context(assume_finite=True, skip_parameter_validation=True):
-                predicted = SVC(C=c, kernel="precomputed", **fixed).fit(fit, train).predict(held)
-        hits.append(np.asarray(predicted == truth))
-    return hits
+    cache = CACHED_ROWS * n * 4 / 2**20
+    return SVC(C=c, kernel="precomputed", tol=TOLERANCE, cache_size=cache, random_state=0, max_iter=STEPS)
 
 
 def squared_distances(h: Any, workers: int = 1) -> np.ndarray:
@@ -198,69 +201,90 @@ def squared_distances(h: Any, workers: int = 1) -> np.ndarray:
     return dots
 
 
-def rbf_kernel(h: Any, part: Part, distances: np.ndarray | None, buffer: np.ndarray) -> np.ndarray:
-    """Return the kernel matrix `[train + held, train]` of all rows in `part` against its training rows, in `buffer`.
+def rbf_kernel(h: Any, part: Part, distances: np.ndarray | None, buffer: np.ndarray) -> Rows:
+    """Return the kernel of the training rows, and of the held-out rows against the training rows, in `buffer`.
 
     Without `distances`, standardise the embedding `h` over the training rows.
     """
-    from sklearn.preprocessing import StandardScaler
+    (train, held), n = part, len(part[0])
+    fit = buffer[: _size(n, 0)].view(np.float32).reshape(n, -1)
+    rest = buffer[_size(n, 0) : _size(n, len(held))].reshape(-1, n)
+    z = h[train]
+    if distances is None:
+        from sklearn.preprocessing import StandardScaler
 
-    rows, train = np.concatenate(part), part[0]
-    kernel = buffer[: len(rows) * len(train)].reshape(len(rows), len(train))
-    z = StandardScaler().fit(h[train]).transform(h[rows]) if distances is None else h[rows]
-    fit = z[: len(train)]
-    variance = fit.var() if isinstance(fit, np.ndarray) else fit.multiply(fit).mean() - fit.mean() ** 2
+        scaler = StandardScaler().fit(z)
+        z = scaler.transform(z)
+    variance = z.var() if isinstance(z, np.ndarray) else z.multiply(z).mean() - z.mean() ** 2
     gamma = 1 / (h.shape[1] * variance) if variance > np.finfo(float).tiny else 1.0
     if distances is None:
-        # -gamma |a - b|^2 = 2 gamma ab - gamma aa - gamma bb, so one matrix product gives all exponents.
-        z *= np.sqrt(2 * gamma)
-        square, one = np.einsum("nd,nd->n", z, z)[:, None] / -2, np.ones((len(z), 1))
-        left, right = np.hstack([z, square, one]), np.hstack([z, one, square])[: len(train)].T
-    height = 128 if distances is None else 16  # blocks of rows that fit in the processor's cache
-    for start in range(0, len(rows), height):
-        end = min(start + height, len(rows))
-        first = start if end <= len(train) else 0  # skip earlier columns, which follow by symmetry
-        block = kernel[start:end, first:]
-        if distances is None:
-            np.matmul(left[start:end], right[:, first:], out=block)
-        else:
-            np.multiply(distances[rows[start:end]].take(train[first:], axis=1, mode="clip"), -gamma, out=block)
-        np.exp(block, out=block)
-        if first:
-            kernel[start:end, :first] = kernel[:first, start:end].T
-    np.fill_diagonal(kernel, 1)
-    return kernel
+        _exponentials(_exponents(z, z, gamma), np.arange(n), np.arange(n), 1.0, fit)
+        _exponentials(_exponents(scaler.transform(h[held]), z, gamma), np.arange(len(held)), np.arange(n), 1.0, rest)
+        np.fill_diagonal(fit, 1)
+    else:
+        _exponentials(distances, train, train, -gamma, fit)
+        _exponentials(distances, held, train, -gamma, rest)
+    return fit, rest
 
 
-def _pairs(kernel: np.ndarray, train: np.ndarray) -> list[Pair]:
-    """Return a `Pair` for every two classes of the sorted labels `train` of the training rows."""
+def _size(n: int, held: int) -> int:
+    """Return the number of float64 values that the two kernels of `n` training rows and the held-out rows fill."""
+    return n * -(-n // BLOCK) * BLOCK // 2 + held * n
+
+
+def _exponents(one: np.ndarray, two: np.ndarray, gamma: float) -> np.ndarray:
+    """Return -gamma |a - b|^2 = 2 gamma ab - gamma aa - gamma bb of all pairs of rows, by one matrix product."""
+    left, right = (np.einsum("nd,nd->n", z, z)[:, None] for z in (one, two))
+    left = np.hstack([2 * gamma * one, -gamma * left, np.ones_like(left)])
+    return left @ np.hstack([two, np.ones_like(right), -gamma * right]).T
+
+
+def _exponentials(table: np.ndarray, rows: np.ndarray, columns: np.ndarray, factor: float, out: np.ndarray) -> None:
+    """Write e^(factor d) of the `rows` and `columns` of `table` to `out`, and zeros to its further columns."""
+    if _svm is not None:
+        stride = out.shape[1] if out.dtype == np.float32 else 0
+        rows, columns = rows.astype(np.int32), columns.astype(np.int32)
+        _svm.rbf(table, table.shape[1], rows, columns, factor, out.ctypes.data, stride)
+        return
+    out[:, len(columns) :] = 0
+    out[:, : len(columns)] = np.exp(factor * table[np.ix_(rows, columns)])
+
+
+def _predict(
+    fit: np.ndarray, held: np.ndarray, train: np.ndarray, candidates: Sequence[float]
+) -> list[np.ndarray | None]:
+    """Return for each C the class of each held-out row, by one-vs-one voting of SVMs that the compiled solver fits.
+
+    It is None if a decision value is so close to 0 that the order of additions could change its sign. `train` are the
+    sorted labels of the training rows.
+    """
     bounds = np.flatnonzero(np.diff(train, prepend=-1, append=-1))
     classes = [slice(start, end) for start, end in itertools.pairwise(bounds.tolist())]
-    pairs = []
+    votes = np.zeros((len(candidates), len(held), train[-1] + 1), np.int64)
+    unsure = np.zeros(len(candidates), bool)
     for one, two in itertools.combinations(classes, 2):
-        rows = np.r_[one, two]
-        square = np.zeros((len(rows), -(-len(rows) // 8) * 8), np.float32)  # the solver reads eight columns at a time
-        square[:, : len(rows)] = kernel[np.ix_(rows, rows)]
-        pairs.append((one, two, square))
-    return pairs
+        kernel, positive = _of_classes(fit, one, two), one.stop - one.start
+        weights, thresholds = [], []
+        for c in candidates:
+            threshold, multipliers, converged = _svm.machine(kernel, len(kernel), positive, c, TOLERANCE, STEPS)
+            if not converged:
+                warn(f"the SVM did not converge in {STEPS} steps for C = {c:g}; use a smaller C.")
+            weights.append(np.frombuffer(multipliers))
+            thresholds.append(threshold)
+        weight = np.stack(weights, axis=1)
+        decision = held[:, one] @ weight[:positive] - held[:, two] @ weight[positive:] - thresholds
+        unsure |= np.abs(decision).min(0) <= 1e-15 * len(train) * weight.sum(0)
+        votes[:, :, train[one.start]] += decision.T > 0
+        votes[:, :, train[two.start]] += decision.T < 0
+    return [None if stop else of_c.argmax(1) for stop, of_c in zip(unsure, votes, strict=True)]
 
 
-def _predict(held: np.ndarray, train: np.ndarray, c: float, pairs: Sequence[Pair]) -> np.ndarray | None:
-    """Return the class of each held-out row, by one-vs-one voting of SVMs that the compiled solver fits.
-
-    Return None if a decision value is so close to 0 that the order of additions could change its sign.
-    """
-    votes = np.zeros((len(held), train[-1] + 1), np.int64)
-    for one, two, square in pairs:
-        n, positive = len(square), one.stop - one.start
-        threshold, multipliers, converged = _svm.machine(square, n, positive, c, TOLERANCE, STEPS)
-        if not converged:
-            warn(f"the SVM did not converge in {STEPS} steps for C = {c:g}; use a smaller C.")
-        weight = np.frombuffer(multipliers).copy()
-        weight[positive:] *= -1
-        decision = held[:, one] @ weight[:positive] + held[:, two] @ weight[positive:] - threshold
-        if np.abs(decision).min() <= 1e-15 * len(train) * np.abs(weight).sum():
-            return None
-        votes[:, train[one.start]] += decision > 0
-        votes[:, train[two.start]] += decision < 0
-    return votes.argmax(1)
+def _of_classes(fit: np.ndarray, one: slice, two: slice) -> np.ndarray:
+    """Return the kernel of the training rows of two classes; no copy if there are no others."""
+    first, n = one.stop - one.start, one.stop - one.start + two.stop - two.start
+    if n == len(fit):
+        return fit
+    kernel = np.zeros((n, -(-n // BLOCK) * BLOCK), np.float32)
+    kernel[:first, :first], kernel[:first, first:n] = fit[one, one], fit[one, two]
+    kernel[first:, :first], kernel[first:, first:n] = fit[two, one], fit[two, two]
+    return kernel

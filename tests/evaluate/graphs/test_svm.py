@@ -101,23 +101,44 @@ def test_a_kernel_is_searched_with_c_and_every_test_row_is_reported():
 def test_a_margin_of_zero_is_left_to_libsvm():
     # All rows are equal and the classes balanced, so the sign of the decision value depends on rounding.
     for n, c in itertools.product(range(4, 40, 2), (0.3, 1.0)):
-        kernel, labels = np.ones((n + 4, n)), np.r_[np.arange(n) >= n // 2, [False] * 4].astype(int)
-        model = SVC(C=c, kernel="precomputed").fit(kernel[:n], labels[:n])
-        expected = [model.score(kernel[n:], labels[n:])]
+        fit, held, labels = np.ones((n, n)), np.ones((4, n)), np.r_[np.arange(n) >= n // 2, [False] * 4].astype(int)
+        model = SVC(C=c, kernel="precomputed").fit(fit, labels[:n])
+        expected = [model.score(held, labels[n:])]
+        kernel = np.pad(fit.astype(np.float32), [(0, 0), (0, -n % MODULE.BLOCK)]), held
         (hits,) = MODULE.kernel_hits(kernel, labels, (np.arange(n), np.arange(n, n + 4)), [c])
         assert [hits.mean()] == expected, (n, c)
+
+
+def rbf(h, train, held):
+    """Return both parts of the kernel."""
+    buffer = np.empty((len(train) + len(held)) * (len(train) + MODULE.BLOCK))
+    return MODULE.rbf_kernel(h, (train, held), MODULE.squared_distances(h), buffer)
+
+
+@pytest.mark.skipif(MODULE._svm is None, reason="the solver is not compiled")
+def test_the_compiled_kernel_is_within_one_unit_of_the_last_place():
+    table = -np.r_[0, np.geomspace(1e-300, 699.9, 5000), np.linspace(0, 699.9, 5000)][None]
+    places = np.r_[0, 0], np.random.default_rng(0).permutation(table.size)[:9001]
+    one, two = np.empty((2, 9001)), np.empty((2, 9008), np.float32)
+    MODULE._exponentials(table, *places, 1.0, one)
+    MODULE._exponentials(table, *places, 1.0, two)
+    exact = np.exp(table[np.ix_(*places)].astype(np.longdouble))
+    assert (np.abs(one - exact) < np.spacing(exact.astype(float))).all()
+    assert (two[:, :9001] == exact.astype(np.float32)).all()
+    assert not two[:, 9001:].any()
+    with pytest.raises(IndexError, match=r"rows and columns must be inside the table"):
+        MODULE._exponentials(table, np.r_[1], np.r_[0], 1.0, one)
 
 
 @pytest.mark.skipif(MODULE._svm is None, reason="the solver is not compiled")
 def test_multipliers_are_those_of_libsvm_bit_for_bit():
     train = np.sort(blobs(n=301)[1])
     for h in (blobs(n=301)[0], np.round(blobs(n=301, features=2)[0])):  # noise, and duplicates
-        kernel = MODULE.rbf_kernel(h, (np.arange(301), np.arange(0)), MODULE.squared_distances(h), np.empty(301**2))
-        [(one, _, square)] = MODULE._pairs(kernel, train)
+        kernel, positive = rbf(h, np.arange(301), np.arange(0))[0], np.count_nonzero(train == 0)
         for c in (0.1, 1000.0):
-            model = SVC(C=c, kernel="precomputed").fit(kernel, train)
+            model = SVC(C=c, kernel="precomputed").fit(kernel[:, :301].astype(float), train)
             threshold, multipliers, converged = MODULE._svm.machine(
-                square, 301, one.stop, c, MODULE.TOLERANCE, MODULE.STEPS
+                kernel, 301, positive, c, MODULE.TOLERANCE, MODULE.STEPS
             )
             assert converged
             alpha = np.frombuffer(multipliers)
@@ -128,10 +149,10 @@ def test_multipliers_are_those_of_libsvm_bit_for_bit():
 
 @pytest.mark.skipif(MODULE._svm is None, reason="the solver is not compiled")
 def test_the_solver_reads_nothing_beyond_its_kernel():
-    kernel = np.eye(8, dtype=np.float32)
+    kernel = np.eye(8, 16, dtype=np.float32)
     sizes = [(kernel, n, positive) for n, positive in [(9, 4), (8, 8), (8, 0), (-1, 1), (1, 1), (2**62, 4), (2**61, 4)]]
-    sizes += [(kernel[:, :7].copy(), 8, 4), (np.eye(8, 12, dtype=np.float32), 8, 4), (kernel[:0], 8, 4)]
-    sizes += [(np.zeros((16, 16), np.float32)[::2, ::2], 8, 4)]
+    sizes += [(kernel[:, :15].copy(), 8, 4), (np.eye(8, 24, dtype=np.float32), 8, 4), (kernel[:0], 8, 4)]
+    sizes += [(np.zeros((16, 32), np.float32)[::2, ::2], 8, 4)]
     for size in sizes:
         with pytest.raises((BufferError, ValueError), match=r"kernel must be float32|contiguous"):
             MODULE._svm.machine(*size, 1.0, 1e-3, 100)
@@ -156,8 +177,8 @@ def test_degenerate_rows():
         h = DEGENERATE[name](h, rng)
         train, held = np.split(rng.permutation(len(y)), [len(y) - 2])
         train, held = MODULE.sorted_by_class((train, held), y)
-        kernel = MODULE.rbf_kernel(h, (train, held), MODULE.squared_distances(h), np.empty(len(y) ** 2))
-        assert (kernel.min() >= 0, kernel.max() <= 1) == (True, True), name
+        kernel = rbf(h, train, held)
+        assert all((part.min() >= 0, part.max() <= 1) == (True, True) for part in kernel), name
         variance, centred = h[train].var(), h - h.mean(0)
         gamma = 1 / (features * variance) if variance > 1e-300 else 1.0
         for c in (1e-3, 1.0, 1e4):
