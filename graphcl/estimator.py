@@ -34,6 +34,7 @@ from graphcl.models.interface import OwnEncoder, takes_categories
 from graphcl.models.saved import installed_encoders, read_encoder, read_saved, save_encoder
 from graphcl.models.wrapper import Role, Tower, TwoTowers
 from graphcl.system.files import new_file
+from graphcl.system.hub import HubModel, read_card
 from graphcl.system.processes import one_thread
 from graphcl.tasks.task import make_task
 from graphcl.training.loop import embed
@@ -69,7 +70,7 @@ def _elsewhere(name: str) -> str:
     return ""
 
 
-class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class GraphCL(HubModel, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Scikit-learn transformer that trains a graph encoder by contrastive learning and embeds graphs with it.
 
     `fit` trains as `python -m graphcl.run` does: the same settings and seed give the same embeddings. `transform`
@@ -109,6 +110,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         model_: the trained `ContrastiveModel`, in evaluation mode.
         history_: list with one `Epoch` per epoch; empty in a loaded estimator.
         description_: the `EncoderDescription` that `save` writes with the weights.
+        card_: text of the model card, if a run wrote one; else None.
         n_features_in_: number of node feature columns.
         seed_: the seed that `fit` used.
 
@@ -208,7 +210,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         result = trial.run(rows=())
         self.history_, self.model_, self.seed_ = result.history, result.model.eval(), seed
         self.description_ = trial.task.description(self.model_, own)
-        self.n_features_in_ = dataset.num_features
+        self.n_features_in_, self.card_ = dataset.num_features, None
         return self
 
     def transform(self, X: Any, role: Role = "query") -> Any:
@@ -330,6 +332,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             model = TwoTowers(module, second).eval()
         loaded.model_, loaded.description_ = model.to(pick_device(device)), description
         loaded.history_, loaded.seed_, loaded.n_features_in_ = [], seed, description.in_channels
+        loaded.card_ = read_card(path)
         return loaded
 
     @classmethod
