@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from graphcl.training.settings import TrainingSettings
 
@@ -51,7 +52,8 @@ class Optimiser:
     @torch.no_grad()
     def step(self) -> None:
         """Update the weights."""
-        if self._steps is None or any(parameter.grad is None for parameter in self._parameters):
+        has_hooks = _global_optimizer_pre_hooks or _global_optimizer_post_hooks
+        if self._steps is None or has_hooks or any(parameter.grad is None for parameter in self._parameters):
             self.torch.step()
             if self._steps is None and self._update is not None and len(self.torch.state) == len(self._parameters):
                 self._collect()
