@@ -22,7 +22,7 @@
 
 typedef int64_t i64;
 
-enum { PAD = 16, BLOCK = 64, SEGMENTS = 16, WIDEST = 512, DEEPEST = 4096 };
+enum { PAD = 16, BLOCK = 64, SEGMENTS = 16, WIDEST = 512, DEEPEST = 4096, MOST = 2 };
 
 /* -- what a call is about ------------------------------------------------------------------------------------------ */
 
@@ -31,6 +31,8 @@ typedef struct {
     float *total, *hidden, *out;                     /* kept for the gradient: [N, padded], [N, H], [N, H] */
     float *mean, *deviation;                         /* [H]; deviation is 1 / sqrt(var + eps) */
     float *var;                                      /* [H], biased; what the batch had */
+    float *running_mean, *running_var;               /* [H] */
+    i64 *batches;                                    /* how many BatchNorm has counted */
     float *dw1, *db1, *dw2, *db2, *dscale, *dshift;  /* gradients */
     i64 width, padded;                               /* columns of what comes in, and rounded up to 16 */
     float *packed1, *packed2;                        /* w1 and w2 transposed, [padded, H] and [H, H] */
@@ -42,15 +44,15 @@ typedef struct {
     float eps;
     const i64 *graph_ptr, *sources, *target_ptr, *targets, *source_ptr;
     const float *x;
-    float *y, *pools;        /* [N, H] in use; [graphs, layers * H] */
+    float *y, *pools;        /* the rows that come into a layer [N, padded]; [graphs, layers * H] */
     const float *dpools;     /* [graphs, layers * H] */
-    float *grad, *sent;      /* [N, H] each */
+    float *grad, *sent;      /* [N, H] each, where `y` lies in the forward loop */
     Layer *layer;
     i64 segments, first_graph[SEGMENTS + 1];
     double *moments;         /* [segments, 3, H] */
     float *partial;          /* [segments, size of one layer's weight gradients] */
     i64 partial_size;
-    int threads, failed, backward;
+    int threads, backward, number; /* number of the view; later ones add to the gradient of the earlier */
     atomic_int taken, arrived, round;
 } Call;
 
@@ -121,9 +123,11 @@ static void merge(Call *c, i64 l, float *mean, float *deviation, int write) {
 static void add_up(Call *c, i64 l) {
     Layer *layer = c->layer + l;
     i64 H = c->hidden, K = layer->padded;
-    memset(layer->dw1, 0, (size_t)(H * layer->width) * sizeof(float));
-    memset(layer->dw2, 0, (size_t)(H * H) * sizeof(float));
-    memset(layer->db1, 0, (size_t)H * sizeof(float)), memset(layer->db2, 0, (size_t)H * sizeof(float));
+    if (c->number == 0) {
+        memset(layer->dw1, 0, (size_t)(H * layer->width) * sizeof(float));
+        memset(layer->dw2, 0, (size_t)(H * H) * sizeof(float));
+        memset(layer->db1, 0, (size_t)H * sizeof(float)), memset(layer->db2, 0, (size_t)H * sizeof(float));
+    }
     for (i64 s = 0; s < c->segments; s++) {
         const float *dw1 = c->partial + s * c->partial_size, *dw2 = dw1 + H * K, *db1 = dw2 + H * H, *db2 = db1 + H;
         for (i64 i = 0; i < H; i++)
@@ -167,7 +171,9 @@ static void *work(void *given) {
                 for (i64 s = 0; s < c->segments && !norm_is_unused(c, l); s++)
                     plain += c->moments[s * 3 * H + j], weighted += c->moments[s * 3 * H + H + j];
                 one[j] = (float)plain, other[j] = (float)weighted;
-                if (w->number == 0) c->layer[l].dshift[j] = one[j], c->layer[l].dscale[j] = other[j];
+                if (w->number) continue;
+                c->layer[l].dshift[j] = one[j] + (c->number ? c->layer[l].dshift[j] : 0);
+                c->layer[l].dscale[j] = other[j] + (c->number ? c->layer[l].dscale[j] : 0);
             }
         for (i64 s = w->number; s < c->segments; s += c->threads) {
             if (w->backward) loops->backward_segment(c, l, s, one, other);
@@ -232,31 +238,44 @@ typedef struct { /* DLTensor of DLPack's C header, the first member of the DLMan
 } Tensor;
 
 enum { CPU = 1, INTEGER = 0, FLOAT = 2 };
-enum { GRAPH_PTR, SOURCES, TARGET_PTR, TARGETS, SOURCE_PTR, X, WEIGHTS, POOLS, MOMENTS, WORK, GRADS, KEPT };
-static const char *names[] = {"graph_ptr", "sources", "target_ptr", "targets", "source_ptr", "x",
-                              "weights",   "pools",   "moments",    "work",    "grads",      "kept"};
-#define NAME_OF(i) names[(i) < KEPT ? (i) : KEPT]
+enum { WEIGHTS, STATISTICS, BATCHES, GRADS, MOMENTS, GRAPH_PTR, SOURCES, TARGET_PTR, TARGETS, SOURCE_PTR, X, POOLS, KEPT };
+static const char *names[] = {"weights", "statistics", "batches", "grads",      "moments", "graph_ptr", "sources",
+                              "target_ptr", "targets", "source_ptr", "x", "pools",   "kept"};
+enum { OF_VIEW = KEPT - GRAPH_PTR }; /* tensors of a view before those that are kept */
+
+/* Of a layer there are six weights, and then mean, variance and number of batches, or the gradients of the weights. */
+static int of_layer(const Call *c) { return c->backward ? 12 : 9; }
+
+/* Which of `names` is tensor i. */
+static int kind_of(const Call *c, i64 i) {
+    i64 head = c->layers * of_layer(c), place = i % of_layer(c);
+    if (i < head) return place < 6 ? WEIGHTS : c->backward ? GRADS : place < 8 ? STATISTICS : BATCHES;
+    if (i == head) return MOMENTS;
+    place = (i - head - 1) % (OF_VIEW + 2 * c->layers);
+    return place < OF_VIEW ? GRAPH_PTR + (int)place : KEPT;
+}
 
 typedef struct {
     char *data;
-    i64 numel, rows;
+    i64 numel, rows, bytes;
 } Array;
 
 /* Read a capsule; 0 with a Python error unless it holds contiguous float32 or, for the indices, int64 on the CPU. */
-static int read_tensor(PyObject *capsule, int which, Array *array) {
+static int read_tensor(PyObject *capsule, int kind, Array *array) {
     const Tensor *t = PyCapsule_GetPointer(capsule, "dltensor");
     if (!t) return 0;
-    int code = which < X ? INTEGER : FLOAT, bits = which < X ? 64 : 32, contiguous = 1;
+    int whole = kind == BATCHES || (kind >= GRAPH_PTR && kind < X), contiguous = 1;
+    int code = whole ? INTEGER : FLOAT, bits = whole ? 64 : 32;
     i64 numel = 1;
     for (int i = t->ndim - 1; i >= 0; i--) {
         if (t->strides && t->shape[i] > 1 && t->strides[i] != numel) contiguous = 0;
         numel *= t->shape[i];
     }
     if (t->device.type != CPU || t->dtype.code != code || t->dtype.bits != bits || t->dtype.lanes != 1 || !contiguous) {
-        PyErr_Format(PyExc_ValueError, "`%s` must be contiguous %s on the CPU", NAME_OF(which), code ? "float32" : "int64");
+        PyErr_Format(PyExc_ValueError, "`%s` must be contiguous %s on the CPU", names[kind], whole ? "int64" : "float32");
         return 0;
     }
-    *array = (Array){t->data + t->byte_offset, numel, t->ndim == 2 ? t->shape[0] : -1};
+    *array = (Array){t->data + t->byte_offset, numel, t->ndim == 2 ? t->shape[0] : -1, numel * bits / 8};
     return 1;
 }
 
@@ -279,72 +298,84 @@ static int in_range(const Array *index, i64 end) {
     return inside;
 }
 
-/* Fill sizes and pointers of a call from its arrays; 0 with a Python error if they do not fit each other. */
-static int bind(Call *c, Layer **layers, const Array *a, int count) {
-    i64 N = a[X].rows, H = c->hidden, L = c->layers, G = a[GRAPH_PTR].numel - 1, E = a[SOURCES].numel;
+/* Fill sizes and pointers of a call from its arrays, those of all views and its own; 0 with a Python error if they do not
+ * fit each other. */
+static int bind(Call *c, const Array *shared, const Array *a, i64 width) {
+    i64 N = a[X - GRAPH_PTR].rows, H = c->hidden, L = c->layers, G = a->numel - 1, E = a[SOURCES - GRAPH_PTR].numel;
     if (H < PAD || H > WIDEST || H % PAD) return fail("hidden", "be a multiple of 16 up to 512");
     if (c->threads < 1) return fail("threads", "be positive");
-    if (N < 1 || G < 1) return fail("x", "be a matrix with rows, and `graph_ptr` have two entries");
-    i64 width = a[X].numel / N, first = (width + PAD - 1) / PAD * PAD;
-    if (width < 1 || width > INT32_MAX || N > INT32_MAX) return fail("x", "have 1 to 2^31 - 1 rows and columns");
-    i64 weights = H * (width + H + 4) + (L - 1) * H * (2 * H + 4), work = N * H * (c->backward ? 2 : 1);
-    i64 sizes[KEPT] = {G + 1,   E,         N + 1,     E,    N + 1,                       N * width,
-                       weights, G * L * H, 3 * L * H, work, c->backward ? weights : 0};
-    for (int i = 0; i < count; i++) {
-        i64 size = i < KEPT ? sizes[i] : N * (i == KEPT ? first : i % 2 == KEPT % 2 ? H : 2 * H);
-        if (a[i].numel != size) return fail(NAME_OF(i), "have the size that the other arguments imply");
+    if (N < 1 || N > INT32_MAX || G < 1) return fail("x", "be a matrix with rows, and `graph_ptr` have two entries");
+    if (width < 1 || width > INT32_MAX) return fail("x", "have 1 to 2^31 - 1 columns");
+    i64 first = (width + PAD - 1) / PAD * PAD;
+    for (i64 l = 0; l < L; l++) {
+        const Array *of = shared + l * of_layer(c);
+        i64 sizes[] = {H * (l ? H : width), H, H * H, H, H, H, H, H, 1};
+        for (int i = 0; i < of_layer(c); i++)
+            if (of[i].numel != sizes[c->backward ? i % 6 : i]) return fail("weights", "have the sizes of their layer");
+        c->layer[l] = (Layer){.width = l ? H : width, .padded = l ? H : first};
+        const float **weight = &c->layer[l].w1;
+        for (int i = 0; i < 6; i++) weight[i] = (const float *)of[i].data;
+        if (c->backward) {
+            float **grad = &c->layer[l].dw1;
+            for (int i = 0; i < 6; i++) grad[i] = (float *)of[6 + i].data;
+        } else {
+            c->layer[l].running_mean = (float *)of[6].data, c->layer[l].running_var = (float *)of[7].data;
+            c->layer[l].batches = (i64 *)of[8].data;
+        }
     }
-    if (!is_ptr(&a[GRAPH_PTR], N)) return fail("graph_ptr", "rise from 0 to the number of nodes");
-    if (!is_ptr(&a[TARGET_PTR], E)) return fail("target_ptr", "rise from 0 to the number of edges");
-    if (!is_ptr(&a[SOURCE_PTR], E)) return fail("source_ptr", "rise from 0 to the number of edges");
-    if (!in_range(&a[SOURCES], N)) return fail("sources", "be nodes");
-    if (!in_range(&a[TARGETS], N)) return fail("targets", "be nodes");
-    for (int i = c->backward ? WORK : POOLS; i < (c->backward ? KEPT : count); i++)
-        for (int j = 0; j < count; j++)
-            if (i != j && a[i].data < a[j].data + a[j].numel * (j < X ? 8 : 4) && a[j].data < a[i].data + a[i].numel * 4)
-                return fail(NAME_OF(i), "not share memory with other arguments");
-    if (!(*layers = malloc((size_t)L * sizeof(Layer)))) return PyErr_NoMemory() != NULL;
-
-    c->layer = *layers, c->nodes = N, c->graphs = G;
-    c->graph_ptr = (i64 *)a[GRAPH_PTR].data, c->sources = (i64 *)a[SOURCES].data;
-    c->target_ptr = (i64 *)a[TARGET_PTR].data, c->targets = (i64 *)a[TARGETS].data;
-    c->source_ptr = (i64 *)a[SOURCE_PTR].data, c->x = (float *)a[X].data;
-    c->pools = (float *)a[POOLS].data, c->dpools = c->pools;
-    c->y = c->grad = (float *)a[WORK].data, c->sent = c->grad + (c->backward ? N * H : 0);
-    float *w = (float *)a[WEIGHTS].data, *d = (float *)a[GRADS].data;
-    float *m = (float *)a[MOMENTS].data;
+    i64 sizes[] = {G + 1, E, N + 1, E, N + 1, N * width, G * L * H};
+    for (i64 i = 0; i < OF_VIEW + 2 * L; i++) {
+        i64 size = i < OF_VIEW ? sizes[i] : N * (i == OF_VIEW ? first : i % 2 == OF_VIEW % 2 ? H : 2 * H);
+        if (a[i].numel != size) return fail(names[i < OF_VIEW ? GRAPH_PTR + i : KEPT], "have the size that others imply");
+    }
+    const Array *ptr = a - GRAPH_PTR; /* by the names above */
+    if (!is_ptr(&ptr[GRAPH_PTR], N)) return fail("graph_ptr", "rise from 0 to the number of nodes");
+    if (!is_ptr(&ptr[TARGET_PTR], E)) return fail("target_ptr", "rise from 0 to the number of edges");
+    if (!is_ptr(&ptr[SOURCE_PTR], E)) return fail("source_ptr", "rise from 0 to the number of edges");
+    if (!in_range(&ptr[SOURCES], N)) return fail("sources", "be nodes");
+    if (!in_range(&ptr[TARGETS], N)) return fail("targets", "be nodes");
+    c->nodes = N, c->graphs = G;
+    c->graph_ptr = (i64 *)ptr[GRAPH_PTR].data, c->sources = (i64 *)ptr[SOURCES].data;
+    c->target_ptr = (i64 *)ptr[TARGET_PTR].data, c->targets = (i64 *)ptr[TARGETS].data;
+    c->source_ptr = (i64 *)ptr[SOURCE_PTR].data, c->x = (float *)ptr[X].data;
+    c->pools = (float *)ptr[POOLS].data, c->dpools = c->pools;
+    float *m = (float *)shared[L * of_layer(c)].data + c->number * 3 * L * H;
     for (i64 l = 0; l < L; l++) {
         Layer *layer = c->layer + l;
-        *layer = (Layer){.width = l ? H : width, .padded = l ? H : first};
-        layer->total = (float *)a[KEPT + 2 * l].data, layer->hidden = (float *)a[KEPT + 2 * l + 1].data;
+        layer->total = (float *)a[OF_VIEW + 2 * l].data, layer->hidden = (float *)a[OF_VIEW + 2 * l + 1].data;
         layer->out = layer->hidden + N * H;
         layer->mean = m + l * H, layer->deviation = m + (L + l) * H, layer->var = m + (2 * L + l) * H;
-        layer->w1 = w, layer->dw1 = d, w += H * layer->width, d += H * layer->width;
-        layer->b1 = w, layer->db1 = d, w += H, d += H;
-        layer->w2 = w, layer->dw2 = d, w += H * H, d += H * H;
-        layer->b2 = w, layer->db2 = d, w += H, d += H;
-        layer->scale = w, layer->dscale = d, w += H, d += H;
-        layer->shift = w, layer->dshift = d, w += H, d += H;
     }
+    c->segments = G < SEGMENTS ? G : SEGMENTS;
+    for (i64 s = 0, g = 0; s < c->segments; s++) { /* about as many nodes each */
+        while (g < G && c->graph_ptr[g] * c->segments < s * N) g++;
+        c->first_graph[s] = g;
+    }
+    c->first_graph[c->segments] = G;
     return 1;
 }
 
-/* Cut the graphs into segments and pack the weights for the loops; 0 if memory runs out. */
-static int prepare(Call *c) {
-    i64 H = c->hidden, K = c->layer[0].padded, largest = K > H ? K : H;
-    i64 packed = H * (2 * K + H) + (c->layers - 1) * 3 * H * H;
-    c->segments = c->graphs < SEGMENTS ? c->graphs : SEGMENTS;
-    for (i64 s = 0, g = 0; s < c->segments; s++) { /* about as many nodes each */
-        while (g < c->graphs && c->graph_ptr[g] * c->segments < s * c->nodes) g++;
-        c->first_graph[s] = g;
+/* 1 if an edge connects two segments. */
+static int crosses(const Call *c) {
+    int outside = 0;
+    for (i64 s = 0; s < c->segments; s++) {
+        i64 first = c->graph_ptr[c->first_graph[s]], last = c->graph_ptr[c->first_graph[s + 1]];
+        for (i64 e = c->target_ptr[first]; e < c->target_ptr[last]; e++)
+            outside |= c->sources[e] < first || c->sources[e] >= last;
     }
-    c->first_graph[c->segments] = c->graphs;
-    c->partial_size = H * (largest + H + 2);
-    c->moments = malloc((size_t)(c->segments * 3 * H) * sizeof(double));
-    c->partial = malloc((size_t)(c->segments * c->partial_size + packed) * sizeof(float));
-    if (!c->moments || !c->partial) return 0;
-    float *room = c->partial + c->segments * c->partial_size;
-    for (i64 l = 0; l < c->layers; l++) {
+    return outside;
+}
+
+/* Allocate the working memory of all views, and pack the weights for the loops; NULL if memory runs out. */
+static void *prepare(Call *c, int views) {
+    i64 H = c->hidden, K = c->layer[0].padded, L = c->layers, widest = K > H ? K : H, rows = 0;
+    i64 packed = H * (2 * K + H) + (L - 1) * 3 * H * H, partial = H * (widest + H + 2), moments = SEGMENTS * 3 * H;
+    for (int v = 0; v < views; v++) rows = c[v].nodes > rows ? c[v].nodes : rows;
+    i64 floats = SEGMENTS * partial + packed + rows * (c->backward ? 2 * H : widest);
+    double *memory = malloc((size_t)moments * sizeof(double) + (size_t)floats * sizeof(float));
+    if (!memory) return NULL;
+    float *room = (float *)(memory + moments) + SEGMENTS * partial;
+    for (i64 l = 0; l < L; l++) {
         Layer *layer = c->layer + l;
         K = layer->padded;
         layer->packed1 = room, layer->packed2 = room + H * K, layer->wide1 = room + H * K + H * H;
@@ -357,37 +388,83 @@ static int prepare(Call *c) {
             for (i64 j = 0; j < H; j++) layer->packed2[j * H + i] = layer->w2[i * H + j];
         }
     }
-    return 1;
+    for (int v = 0; v < views; v++) {
+        c[v].moments = memory, c[v].partial = (float *)(memory + moments), c[v].partial_size = partial;
+        c[v].y = c[v].grad = room, c[v].sent = room + rows * H;
+        for (i64 l = 0; l < L; l++) {
+            Layer *layer = c[v].layer + l;
+            layer->packed1 = c->layer[l].packed1, layer->packed2 = c->layer[l].packed2, layer->wide1 = c->layer[l].wide1;
+            for (i64 j = 0; j < H && !c->training && !c->backward; j++) {
+                layer->mean[j] = layer->running_mean[j];
+                layer->deviation[j] = (float)(1 / sqrt(layer->running_var[j] + c->eps));
+            }
+        }
+    }
+    return memory;
 }
 
-/* Arguments: a tuple of capsules (see `names`; `grads` is empty in the forward loop; two `kept` per layer), layers,
- * hidden, training, raw, threads, eps. Return True, or False if an edge connects two graphs: outputs are undefined then. */
+/* Move the running statistics of each layer towards those of the batch, as BatchNorm does. */
+static void update_statistics(const Call *c, float momentum) {
+    float unbiased = (float)c->nodes / (float)(c->nodes - 1);
+    for (i64 l = 0; l < c->layers; l++) {
+        const Layer *layer = c->layer + l;
+        for (i64 j = 0; j < c->hidden; j++) {
+            layer->running_mean[j] = momentum * layer->mean[j] + (1 - momentum) * layer->running_mean[j];
+            layer->running_var[j] = momentum * layer->var[j] * unbiased + (1 - momentum) * layer->running_var[j];
+        }
+        ++*layer->batches;
+    }
+}
+
+/* Arguments: a tuple of capsules, number of views, layers, hidden, training, raw, threads, eps, momentum. The capsules are
+ * those of each layer (see `of_layer`), `moments` [views, 3, layers, H], and then of each view those from `graph_ptr` to
+ * `pools` and two `kept` per layer. Return True, or False if an edge connects two graphs: nothing is written then. */
 static PyObject *call(PyObject *args, int backward) {
     PyObject *tensors;
-    Call c = {.backward = backward};
-    int layers, hidden, training, raw, fits;
-    double eps;
-    if (!PyArg_ParseTuple(args, "O!iippid", &PyTuple_Type, &tensors, &layers, &hidden, &training, &raw, &c.threads,
-                          &eps))
+    Call like = {.backward = backward};
+    int views, layers, hidden, training, raw, fits;
+    double eps, momentum;
+    if (!PyArg_ParseTuple(args, "O!iiippidd", &PyTuple_Type, &tensors, &views, &layers, &hidden, &training, &raw,
+                          &like.threads, &eps, &momentum))
         return NULL;
-    c.layers = layers, c.hidden = hidden, c.training = training, c.raw = raw, c.eps = (float)eps;
+    like.layers = layers, like.hidden = hidden, like.training = training, like.raw = raw, like.eps = (float)eps;
     if (layers < 1 || layers > DEEPEST) return fail("layers", "be in 1 .. 4096"), NULL;
-    int count = KEPT + 2 * layers;
+    if (views < 1 || views > MOST) return fail("views", "be 1 or 2"), NULL;
+    int head = layers * of_layer(&like) + 1, of_view = OF_VIEW + 2 * layers, count = head + views * of_view;
     if (PyTuple_Size(tensors) != count) return PyErr_Format(PyExc_ValueError, "expected %d tensors", count);
-    Array *arrays = malloc((size_t)count * sizeof(Array));
-    Layer *table = NULL;
-    fits = arrays != NULL;
-    for (int i = 0; i < count && fits; i++) fits = read_tensor(PyTuple_GetItem(tensors, i), i, arrays + i);
-    fits = fits && bind(&c, &table, arrays, count);
-    free(arrays);
+    Array *a = malloc((size_t)count * sizeof(Array));
+    Layer *table = malloc((size_t)(views * layers) * sizeof(Layer));
+    Call calls[MOST];
+    fits = a != NULL && table != NULL;
+    for (int i = 0; i < count && fits; i++) fits = read_tensor(PyTuple_GetItem(tensors, i), kind_of(&like, i), a + i);
+    if (fits && a[head - 1].numel != (i64)views * 3 * layers * hidden) fits = fail("moments", "have the size that others imply");
+    for (int v = 0; v < views && fits; v++) {
+        calls[v] = like, calls[v].number = v, calls[v].layer = table + v * layers;
+        fits = bind(calls + v, a, a + head + v * of_view, hidden > 0 ? a->numel / hidden : 0);
+    }
+    for (int i = 0; i < count && fits; i++) {
+        int kind = kind_of(&like, i);
+        if (backward ? kind != GRADS : kind != MOMENTS && kind < POOLS) continue;
+        for (int j = 0; j < count && fits; j++)
+            if (i != j && a[i].data < a[j].data + a[j].bytes && a[j].data < a[i].data + a[i].bytes)
+                fits = fail(names[kind], "not share memory with other arguments");
+    }
+    int outside = 0;
+    void *memory = NULL;
+    if (fits) {
+        Py_BEGIN_ALLOW_THREADS
+        for (int v = 0; v < views && !backward; v++) outside |= crosses(calls + v);
+        fits = outside || (memory = prepare(calls, views)) != NULL;
+        for (int v = 0; v < views && memory; v++) {
+            run(calls + v);
+            if (training && !backward) update_statistics(calls + v, (float)momentum);
+        }
+        free(memory);
+        Py_END_ALLOW_THREADS
+    }
+    free(a), free(table);
     if (!fits) return PyErr_Occurred() ? NULL : PyErr_NoMemory();
-    Py_BEGIN_ALLOW_THREADS
-    fits = prepare(&c);
-    if (fits) run(&c);
-    free(c.moments), free(c.partial), free(table);
-    Py_END_ALLOW_THREADS
-    if (!fits) return PyErr_NoMemory();
-    return PyBool_FromLong(!c.failed);
+    return PyBool_FromLong(!outside);
 }
 
 static PyObject *py_forward(PyObject *self, PyObject *args) { return call(args, 0); }

@@ -59,33 +59,21 @@ static void NAME(forward_segment)(Call *c, i64 l, i64 segment) {
     Layer *layer = c->layer + l;
     i64 H = c->hidden, K = layer->padded, width = layer->width;
     i64 first = c->graph_ptr[c->first_graph[segment]], last = c->graph_ptr[c->first_graph[segment + 1]];
-    const float *in = l ? c->y : c->x;
+    for (i64 v = first; v < last && l == 0; v++) {
+        memcpy(c->y + v * K, c->x + v * width, (size_t)width * sizeof(float));
+        memset(c->y + v * K + width, 0, (size_t)(K - width) * sizeof(float));
+    }
     for (i64 start = first; start < last; start += BLOCK) {
         i64 rows = last - start < BLOCK ? last - start : BLOCK;
-        for (i64 v = start; v < start + rows; v++) {
-            float *total = layer->total + v * K;
-            if (l) {
-                for (i64 j = 0; j < K; j += LANES) {
-                    vec sum = NAME(load)(in + v * K + j);
-                    for (i64 e = c->target_ptr[v]; e < c->target_ptr[v + 1]; e++)
-                        sum += NAME(load)(in + c->sources[e] * K + j);
-                    NAME(store)(total + j, sum);
-                }
-            } else {
-                memcpy(total, in + v * width, (size_t)width * sizeof(float));
-                memset(total + width, 0, (size_t)(K - width) * sizeof(float));
-                for (i64 e = c->target_ptr[v]; e < c->target_ptr[v + 1]; e++) {
-                    if (c->sources[e] < first || c->sources[e] >= last) {
-                        c->failed = 1; /* an edge between segments: not for us */
-                        continue;
-                    }
-                    const float *row = in + c->sources[e] * width;
-                    for (i64 j = 0; j < width; j++) total[j] += row[j];
-                }
+        for (i64 v = start; v < start + rows; v++)
+            for (i64 j = 0; j < K; j += LANES) {
+                vec sum = NAME(load)(c->y + v * K + j);
+                for (i64 e = c->target_ptr[v]; e < c->target_ptr[v + 1]; e++)
+                    sum += NAME(load)(c->y + c->sources[e] * K + j);
+                NAME(store)(layer->total + v * K + j, sum);
             }
-        }
         float *hidden = layer->hidden + start * H, *out = layer->out + start * H;
-        NAME(product)(rows, H, K, layer->total + start * K, K, 1, layer->packed1, H, hidden, H, layer->b1, 0, 1);
+        NAME(product)(rows, H, width, layer->total + start * K, K, 1, layer->packed1, H, hidden, H, layer->b1, 0, 1);
         NAME(product)(rows, H, H, hidden, H, 1, layer->packed2, H, out, H, layer->b2, 0, 1);
     }
     double *mean = c->moments + segment * 3 * H, *square = mean + H;

@@ -161,14 +161,23 @@ class ContrastiveModel(nn.Module):
     def encode_views(self, view1: Batch, view2: Batch) -> tuple[Tensor, Tensor]:
         """Return the embeddings `[B, H]` of each view.
 
-        Both views are encoded in one pass if the encoder accepts `parts` and one pass is faster. BatchNorm always
+        Both views are encoded in one pass if the encoder supports it and one pass is faster. BatchNorm always
         normalises each view separately, and updates its running statistics first with view 1, then with view 2.
         """
+        both = self._encode_both(view1, view2)
+        return both if isinstance(both, tuple) else both.split([view1.num_graphs, view2.num_graphs])
+
+    def _encode_both(self, view1: Batch, view2: Batch) -> Tensor | tuple[Tensor, Tensor]:
+        """Return the embeddings of each view, or those of both views in one tensor, see `encode_views`."""
         target = self.role("target")
         if target is not self or self._is_large(view1) or self._is_large(view2):
             return self.encode(view1), target.encode(view2)
         check_batch(view1)
         check_batch(view2)
+        if isinstance(self.encoder, GraphEncoder):
+            h = self.encoder.embed_views((view1, view2))
+            if h is not None:
+                return h
         # One pass launches half as many operations but needs twice the memory. On the CPU it is slower if the views
         # exceed the cache, so large views are encoded one by one. Ranks have different numbers of nodes, so that they
         # could disagree on what is large.
@@ -193,9 +202,12 @@ class ContrastiveModel(nn.Module):
         if self._is_large(view1) or self._is_large(view2):
             h, z1 = self.rows(view1)
             return h, z1, self.role("target")(view2)
-        h, other = self.encode_views(view1, view2)
-        z1, z2 = self.project(h, other)
-        return h, z1, z2
+        both = self._encode_both(view1, view2)
+        if isinstance(both, tuple):
+            z1, z2 = self.project(*both)
+            return both[0], z1, z2
+        z1, z2 = self.projector(both).split([view1.num_graphs, view2.num_graphs])
+        return both[: len(z1)], z1, z2
 
     def role(self, role: Role) -> ContrastiveModel:
         """Return the model of graphs with this role in a pair: this one, unless targets have their own."""

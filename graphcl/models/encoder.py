@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch_geometric.data import Batch
 from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import scatter
 
@@ -113,6 +114,13 @@ class GraphEncoder(nn.Module):
     def embed(self, x: Tensor, aggregate: Aggregate, graphs: SegmentIndex, parts: Parts) -> Tensor:
         """Return the readouts of all `levels`, concatenated to `[B, H]`."""
         return torch.cat([self.pool(level, graphs) for level in self.levels(x, aggregate, parts)], dim=1)
+
+    def embed_views(self, views: Sequence[Batch]) -> Tensor | None:
+        """Return the embeddings `[B, H]` of the graphs of all views from one pass that needs no concatenated views.
+
+        BatchNorm treats each view separately. None, the default, if there is no such pass for these views.
+        """
+        return None
 
     def pool(self, nodes: Tensor, graphs: SegmentIndex) -> Tensor:
         """Return the readout `[B, H]` of node representations `[N, H]`; zeros for a graph without nodes."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal, cast
 
+import torch
 from torch import Tensor, nn
+from torch_geometric.data import Batch
 
 from graphcl.arguments import Channels, Layers
 from graphcl.errors import InputError
@@ -13,7 +15,7 @@ from graphcl.models import compiled, triton_gin
 from graphcl.models.aggregate import CSRAdjacency, SegmentIndex, tracing
 from graphcl.models.batchnorm import Parts, normalise
 from graphcl.models.encoder import OF_GRAPHS, Aggregate, GraphEncoder
-from graphcl.models.perceptron import Perceptron, initialise
+from graphcl.models.perceptron import Perceptron, has_hooks, initialise
 from graphcl.registry import encoders
 
 GINReadout = Annotated[Literal["sum", "mean", "max", "log_sum"], OF_GRAPHS]
@@ -120,8 +122,26 @@ class GIN(_GINBase):
             if x.is_cuda and not raw:
                 sums = triton_gin.fused_sums(x, aggregate, graphs, *modules, parts)
             elif parts is None:
-                sums = compiled.fused_sums(x, aggregate, graphs, *modules, raw)
+                sums = compiled.fused_sums([(x, aggregate, graphs)], *modules, raw)
         return super().embed(x, aggregate, graphs, parts) if sums is None else self._scaled(sums, graphs)
+
+    def embed_views(self, views: Sequence[Batch]) -> Tensor | None:
+        """Return the embeddings of the graphs of all views from one call of the compiled layers, see `GraphEncoder`."""
+        if type(self) is not GIN or self.readout == "max" or not compiled.compiled() or tracing() or has_hooks(self):
+            return None
+        prepared: list[compiled.View] = []
+        for view in views:
+            weight = self._messages.factor(view.get("edge_weight"))
+            if weight is not None or view.x.is_cuda:
+                return None
+            graphs, adjacency = self._prepare(view.x, view.edge_index, view.batch, view.num_graphs, None, None)
+            prepared.append((view.x, cast(CSRAdjacency, adjacency), graphs))
+        modules = [conv.nn for conv in self.convs], list(self.norms)
+        sums = compiled.fused_sums(prepared, *modules, self.readout == "log_sum")
+        if sums is None or self.readout == "sum":
+            return sums
+        sizes = [graphs.ptr.numel() - 1 for _, _, graphs in prepared]
+        return torch.cat([self._scaled(part, view[2]) for part, view in zip(sums.split(sizes), prepared, strict=True)])
 
 
 @encoders.register("gine")

@@ -15,6 +15,7 @@ from torch_geometric.data import Batch, Data
 from graphcl.errors import InputError
 from graphcl.models.aggregate import CSRAdjacency, SegmentIndex
 from graphcl.models.compiled import compiled, fused_sums
+from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.gin import GIN
 from tests.datasets.graphs import one_line
 from tests.strategies import loops, seeded
@@ -49,7 +50,7 @@ def make_encoder(width=5, hidden=16, layers=3, seed=0):
 def fused(encoder, batch, size=2):
     """Return the output of the compiled layers; None if they do not support the input."""
     neighbours, graphs = CSRAdjacency.of(batch.edge_index, batch.x.size(0)), SegmentIndex.of(batch.batch, size)
-    return fused_sums(batch.x, neighbours, graphs, [conv.nn for conv in encoder.convs], list(encoder.norms), False)
+    return fused_sums([(batch.x, neighbours, graphs)], [conv.nn for conv in encoder.convs], list(encoder.norms), False)
 
 
 def outcome_of(encoder, batch, training, with_loops, dtype=torch.float32):
@@ -161,6 +162,36 @@ def test_a_gradient_of_the_gradient():
         torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
 
 
+def outcome_of_views(encoder, views, at_once):
+    """Return embeddings, gradients, the gradient of the gradient, and running statistics of two views."""
+    model = ContrastiveModel(copy.deepcopy(encoder))
+    weights = list(model.encoder.parameters())
+    h1, h2 = model.encode_views(*views) if at_once else map(model.encode, views)
+    loss = h1.square().sum() + h2.sin().sum()
+    grads = torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
+    again = torch.autograd.grad(loss, weights, create_graph=True, allow_unused=True)
+    square = sum(grad.square().sum() for grad in again if grad is not None)
+    more = torch.autograd.grad(square, weights, allow_unused=True)
+    return [h1, h2, *model.encoder.buffers()], [grad for grad in (*grads, *more) if grad is not None]
+
+
+def test_two_views_in_one_call_are_two_calls(monkeypatch):
+    """An edge between graphs of the second view must not update the running statistics twice."""
+    views, encoder = (make_batch([3, 1, 7, 4]), make_batch([2, 9, 4, 90], seed=1)), make_encoder()
+    called = []
+    monkeypatch.setattr(GIN, "embed", lambda *args, embed=GIN.embed: called.append(1) or embed(*args))
+    for encoder.readout, training in itertools.product(["sum", "mean", "log_sum"], [True, False]):
+        encoder.train(training)
+        (rows, grads), (other_rows, other_grads) = (outcome_of_views(encoder, views, way) for way in (True, False))
+        assert all(map(torch.equal, rows, other_rows))
+        for got, expected in zip(grads, other_grads, strict=True):
+            torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-4 * float(expected.abs().max()))
+    assert len(called) == 12  # of the two calls only
+    views[1].edge_index[:, 0] = torch.tensor([0, 6])
+    rows, other_rows = (outcome_of_views(encoder.train(), views, way)[0] for way in (True, False))
+    assert all(map(torch.equal, rows, other_rows))
+
+
 CHANGES = {
     "nothing": lambda *_: None,
     "identity": lambda e, _: e.norms.__setitem__(1, nn.Identity()),
@@ -256,17 +287,22 @@ def test_the_extension_rejects_arrays_that_do_not_fit(monkeypatch):
     monkeypatch.setattr("graphcl.models.compiled.to_dlpack", torch.clone)
     batch = make_batch([4, 4])
     make_encoder()(batch.x, batch.edge_index, batch.batch, size=2).sum().backward()
-    for loop, arrays, (layers, hidden, *rest) in calls:
+    for loop, arrays, (views, layers, hidden, *rest) in calls:
+        of_layers = len(arrays) - 1 - 7 - 2 * layers
         for place, array in enumerate(arrays):
             flat = array.flatten()
-            wrong = [torch.cat([flat, flat[:1]]), array.double(), array.int(), torch.stack([flat, flat], 1)[:, 0]]
-            if place < 5:  # indices
+            wrong = [torch.cat([flat, flat[:1]]), array.double(), array.int()]
+            if flat.numel() > 1:
+                wrong.append(torch.stack([flat, flat], 1)[:, 0])
+            if of_layers < place < of_layers + 6:  # indices
                 wrong += [flat.index_fill(0, torch.tensor([end]), far) for end in (0, -1) for far in (-1, 10**9)]
             for each in [*wrong, flat[:-1]] if flat.numel() else [torch.ones(1)]:
                 given = map(to_dlpack, [*arrays[:place], each, *arrays[place + 1 :]])
                 with pytest.raises(ValueError, match="`"):
-                    loop(tuple(given), layers, hidden, *rest)
-        for wrong in ((0, hidden), (layers + 1, hidden), (layers, 8), (layers, 2 * hidden), (layers, 528)):
+                    loop(tuple(given), views, layers, hidden, *rest)
+        for wrong in itertools.product((0, views, 3), (0, layers, layers + 1), (hidden, 8, 2 * hidden, 528)):
+            if wrong == (views, layers, hidden):
+                continue
             with pytest.raises(ValueError, match=r"must|expected"):
                 loop(tuple(map(to_dlpack, arrays)), *wrong, *rest)
     assert len(calls) == 2
