@@ -136,9 +136,11 @@ def average_statistics(module: nn.Module) -> None:
 
     Call this function on all ranks at the end of an epoch, before the model is scored or saved.
     """
+    if ranks.size() == 1:
+        return
     norms = [layer for layer in module.modules() if isinstance(layer, _BatchNorm)]
     statistics = [values for norm in norms for values in (norm.running_mean, norm.running_var) if values is not None]
-    if ranks.size() > 1 and statistics:
+    if statistics:
         mean = ranks.sum_over_ranks(torch.cat(statistics)) / ranks.size()
         for values, average in zip(statistics, mean.split([values.numel() for values in statistics]), strict=True):
             values.copy_(average)

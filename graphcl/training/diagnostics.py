@@ -13,7 +13,7 @@ from graphcl.losses.rows import normalize
 from graphcl.training.mutual_information import estimates
 
 
-def alignment(z1: Tensor, z2: Tensor) -> Tensor:
+def alignment(z1: Tensor, z2: Tensor, unit: bool = False) -> Tensor:
     r"""Return the mean squared distance between the projections of a graph's two views, in [0, 4].
 
     $$\frac1N \sum_i \lVert a_i - b_i \rVert^2$$
@@ -21,17 +21,19 @@ def alignment(z1: Tensor, z2: Tensor) -> Tensor:
     where $a_i$ and $b_i$ are the L2-normalised projections of the two views of graph i.
 
     Args:
-        z1: projections of the first views `[N, D]`; normalised by this function.
-        z2: projections of the second views `[N, D]`; normalised by this function.
+        z1: projections of the first views `[N, D]`.
+        z2: projections of the second views `[N, D]`.
+        unit: whether the projections are normalised already.
 
     References:
         Wang and Isola, "Understanding Contrastive Representation Learning through Alignment and Uniformity on the
         Hypersphere", ICML 2020 (arXiv 2005.10242).
     """
-    return (normalize(z1) - normalize(z2)).square().sum(dim=1).mean()
+    a, b = (z1, z2) if unit else (normalize(z1), normalize(z2))
+    return (a - b).square().sum(dim=1).mean()
 
 
-def uniformity(z: Tensor, t: float = 2.0) -> Tensor:
+def uniformity(z: Tensor, t: float = 2.0, unit: bool = False) -> Tensor:
     r"""Return the uniformity of projections on the unit sphere; lower is more uniform.
 
     $$\log \frac{2}{N(N-1)} \sum_{i<j} e^{-t \lVert a_i - a_j \rVert^2}$$
@@ -40,13 +42,14 @@ def uniformity(z: Tensor, t: float = 2.0) -> Tensor:
     best for t = 2 and large D.
 
     Args:
-        z: projections `[N, D]`, N >= 2; normalised by this function.
+        z: projections `[N, D]`, N >= 2.
         t: sharpness of the Gaussian kernel.
+        unit: whether the projections are normalised already.
 
     References:
         See `alignment`.
     """
-    return torch.pdist(normalize(z)).square().mul(-t).exp().mean().log()
+    return torch.pdist(z if unit else normalize(z)).square().mul(-t).exp().mean().log()
 
 
 def max_variance_ratio(h: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from torch_geometric.data import Batch
 
 from graphcl.augment.transform import Augmentation, Identity, alike, two_views
 from graphcl.graphs.batching import members_of, split, twice, with_entries
+from graphcl.losses.rows import normalize
 from graphcl.methods import Method, Outcome
 from graphcl.models.pieces import LazyBatch, piece_sizes
 from graphcl.training.diagnostics import alignment, diagnose, uniformity
@@ -70,7 +71,8 @@ def measure(outcome: Outcome, diagnostics: bool, method: Method) -> dict[str, Te
     The last one only with `diagnostics`.
     """
     h, z1, z2 = outcome.h, outcome.z1, outcome.z2
-    metrics = {"alignment": alignment(z1, z2), "uniformity": uniformity(z1)}
+    unit1, unit2 = normalize(torch.cat([z1, z2])).split(len(z1))
+    metrics = {"alignment": alignment(unit1, unit2, unit=True), "uniformity": uniformity(unit1, unit=True)}
     temperature = method.setting("temperature", 0.2)
     if isinstance(temperature, Tensor):  # a learned one
         metrics["temperature"] = temperature
