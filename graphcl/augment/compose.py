@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
+from functools import reduce
 from typing import Any
 
 import torch
@@ -195,7 +196,7 @@ def join(decisions: Iterable[Decision]) -> Decision:
     for field in fields(Decision):
         values = [getattr(step, field.name) for step in steps if getattr(step, field.name) is not None]
         if values and field.name in ("keep_node", "keep_edge"):
-            joined[field.name] = torch.stack(values).all(dim=0)
+            joined[field.name] = reduce(torch.logical_and, values)
         elif values:
             joined[field.name] = torch.cat(values, 1 if field.name == "moved_to" else 0)
     return Decision(**joined)

@@ -60,12 +60,13 @@ class AttributeMask(Augmentation):
         count = ratio_count(self.ratio, layout.host_nodes)
         k = to_device(count, x.device)
         chosen = random_subset(layout.ptr, k if graphs is None else k * graphs, generator, layout.batch)
-        masked = nonzero(chosen, int(count.sum()) if graphs is None else None)
+        masked = nonzero(chosen, int(count.sum()) if graphs is None and x.is_cuda else None)
         rows = (masked.numel(), *x.shape[1:])
         if self.fill == "gaussian" and whole:
             features = x.new_full(rows, MASK)
         elif self.fill == "gaussian":
-            features = 0.5 + 0.5 * torch.randn(rows, generator=generator, device=x.device, dtype=x.dtype)
+            noise = torch.randn(rows, generator=generator, device=x.device, dtype=x.dtype)
+            features = noise.mul_(0.5).add_(0.5)
         else:
             features = (x.mean(dim=0, keepdim=True) if self.fill == "mean" else x.new_zeros(())).expand(rows)
         return Decision(masked=masked, features=features)

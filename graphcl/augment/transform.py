@@ -134,7 +134,8 @@ class Augmentation(BaseTransform):
 
     def augment(self, batch: Batch, generator: torch.Generator | None, graphs: Tensor | None) -> Batch:
         """Draw a decision and return `batch` changed by it."""
-        return apply_decision(batch, self.decide(batch, generator, graphs))
+        with Layout.shared(batch):
+            return apply_decision(batch, self.decide(batch, generator, graphs))
 
     @abstractmethod
     def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:

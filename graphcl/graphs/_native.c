@@ -54,8 +54,9 @@ static int starts(const i64 *ids, i64 size, i64 groups, i64 *ptr) {
 
 /* -- restricting a batch ------------------------------------------------------------------------------------------- */
 
-/* name [nodes]: new index of each kept node; kept, batch: old index and graph of each kept node; ptr: boundaries. */
-static void keep_nodes(const byte *keep, const i64 *old_ptr, i64 graphs, i64 *name, i64 *kept, i64 *batch, i64 *ptr) {
+/* name [nodes]: new index of each kept node; kept, batch: old index and graph of each kept node; ptr: boundaries. Return
+ * the number of kept nodes. */
+static i64 keep_nodes(const byte *keep, const i64 *old_ptr, i64 graphs, i64 *name, i64 *kept, i64 *batch, i64 *ptr) {
     i64 found = 0;
     ptr[0] = 0;
     for (i64 g = 0; g < graphs; g++) {
@@ -67,6 +68,7 @@ static void keep_nodes(const byte *keep, const i64 *old_ptr, i64 graphs, i64 *na
         }
         ptr[g + 1] = found;
     }
+    return found;
 }
 
 /* Write the kept edges with renamed ends: sources to out, targets right behind them. Returns their number, or -1 if an
@@ -114,6 +116,21 @@ static PyObject *py_cut(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
+static PyObject *py_cut_bounds(PyObject *self, PyObject *args) {
+    number start, graphs, ptr;
+    long long n, count;
+    if (!PyArg_ParseTuple(args, "KLKLK", &start, &n, &graphs, &count, &ptr)) return NULL;
+    i64 total = 0;
+    for (i64 i = 0; i < count; i++) {
+        i64 g = ADDRESS(i64, graphs)[i];
+        if (g < 0 || g >= n) return refused("a graph index is out of range");
+        ADDRESS(i64, ptr)[i] = total;
+        total += ADDRESS(i64, start)[g + 1] - ADDRESS(i64, start)[g];
+    }
+    ADDRESS(i64, ptr)[count] = total;
+    return PyLong_FromLongLong(total);
+}
+
 static PyObject *py_group(PyObject *self, PyObject *args) {
     number ids, values, ptr, out;
     long long size, groups;
@@ -137,30 +154,48 @@ static PyObject *py_starts(PyObject *self, PyObject *args) {
     return sorted < 0 ? refused("a segment index is out of range") : PyBool_FromLong(sorted);
 }
 
-static PyObject *py_keep_nodes(PyObject *self, PyObject *args) {
-    number keep, old_ptr, name, kept, batch, ptr;
-    long long graphs, nodes;
-    if (!PyArg_ParseTuple(args, "KLKLKKKK", &keep, &nodes, &old_ptr, &graphs, &name, &kept, &batch, &ptr)) return NULL;
-    if (!ascending(ADDRESS(i64, old_ptr), graphs, nodes)) return refused(DESCENDS);
-    Py_BEGIN_ALLOW_THREADS
-    keep_nodes(ADDRESS(byte, keep), ADDRESS(i64, old_ptr), graphs, ADDRESS(i64, name), ADDRESS(i64, kept),
-               ADDRESS(i64, batch), ADDRESS(i64, ptr));
-    Py_END_ALLOW_THREADS
+static PyObject *py_ascends(PyObject *self, PyObject *args) {
+    number ptr;
+    long long parts, end;
+    if (!PyArg_ParseTuple(args, "KLL", &ptr, &parts, &end)) return NULL;
+    return PyBool_FromLong(ascending(ADDRESS(i64, ptr), parts, end));
+}
+
+static PyObject *py_rebase(PyObject *self, PyObject *args) {
+    number ptr, bounds, out;
+    long long segments, parts;
+    if (!PyArg_ParseTuple(args, "KLKLK", &ptr, &segments, &bounds, &parts, &out)) return NULL;
+    const i64 *from = ADDRESS(i64, ptr), *bound = ADDRESS(i64, bounds);
+    if (!ascending(bound, parts, segments)) return refused(DESCENDS);
+    for (i64 i = 0, *at = ADDRESS(i64, out); i < parts; i++)
+        for (i64 g = bound[i]; g <= bound[i + 1]; g++) *at++ = from[g] - from[bound[i]];
     Py_RETURN_NONE;
 }
 
+static PyObject *py_keep_nodes(PyObject *self, PyObject *args) {
+    number keep, old_ptr, name, kept, batch, ptr;
+    long long graphs, nodes, left;
+    if (!PyArg_ParseTuple(args, "KLKLKKKK", &keep, &nodes, &old_ptr, &graphs, &name, &kept, &batch, &ptr)) return NULL;
+    if (!ascending(ADDRESS(i64, old_ptr), graphs, nodes)) return refused(DESCENDS);
+    Py_BEGIN_ALLOW_THREADS
+    left = keep_nodes(ADDRESS(byte, keep), ADDRESS(i64, old_ptr), graphs, ADDRESS(i64, name), ADDRESS(i64, kept),
+                      ADDRESS(i64, batch), ADDRESS(i64, ptr));
+    Py_END_ALLOW_THREADS
+    return PyLong_FromLongLong(left);
+}
+
 static PyObject *py_keep_edges(PyObject *self, PyObject *args) {
-    number keep_node, keep_edge, source, target, node_ptr, old_ptr, name, kept, out, ptr;
+    number keep_node, keep_edge, source, node_ptr, old_ptr, name, kept, out, ptr;
     long long graphs, nodes, edges;
     i64 count;
-    if (!PyArg_ParseTuple(args, "KKLKKLKKLKKKK", &keep_node, &name, &nodes, &keep_edge, &source, &edges, &target,
-                          &node_ptr, &graphs, &old_ptr, &kept, &out, &ptr))
+    if (!PyArg_ParseTuple(args, "KKLKKLKLKKKK", &keep_node, &name, &nodes, &keep_edge, &source, &edges, &node_ptr,
+                          &graphs, &old_ptr, &kept, &out, &ptr))
         return NULL;
     if (!ascending(ADDRESS(i64, node_ptr), graphs, nodes) || !ascending(ADDRESS(i64, old_ptr), graphs, edges))
         return refused(DESCENDS);
     Py_BEGIN_ALLOW_THREADS
-    count = keep_edges(ADDRESS(byte, keep_node), ADDRESS(byte, keep_edge), ADDRESS(i64, source), ADDRESS(i64, target),
-                       ADDRESS(i64, node_ptr), ADDRESS(i64, old_ptr), graphs, ADDRESS(i64, name), ADDRESS(i64, kept),
+    count = keep_edges(ADDRESS(byte, keep_node), ADDRESS(byte, keep_edge), ADDRESS(i64, source),
+                       ADDRESS(i64, source) + edges, ADDRESS(i64, node_ptr), ADDRESS(i64, old_ptr), graphs, ADDRESS(i64, name), ADDRESS(i64, kept),
                        ADDRESS(i64, out), ADDRESS(i64, ptr));
     Py_END_ALLOW_THREADS
     return count < 0 ? refused(LEAVES) : PyLong_FromLongLong(count);
@@ -168,8 +203,11 @@ static PyObject *py_keep_edges(PyObject *self, PyObject *args) {
 
 static PyMethodDef methods[] = {
     {"cut", py_cut, METH_VARARGS, NULL},
+    {"cut_bounds", py_cut_bounds, METH_VARARGS, NULL},
     {"group", py_group, METH_VARARGS, NULL},
     {"starts", py_starts, METH_VARARGS, NULL},
+    {"ascends", py_ascends, METH_VARARGS, NULL},
+    {"rebase", py_rebase, METH_VARARGS, NULL},
     {"keep_nodes", py_keep_nodes, METH_VARARGS, NULL},
     {"keep_edges", py_keep_edges, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},

@@ -7,7 +7,9 @@ A `Batch` concatenates the attributes of its graphs. For each attribute it store
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -26,6 +28,8 @@ MASK = -1
 """Integer that replaces a masked category; `attribute_mask` writes it, and encoders learn its embedding."""
 _PLAIN: type[Batch] = type(Batch())
 """Class of the batches of `Data`; a call of `Batch` would create a metaclass each time."""
+_SHARED: ContextVar[tuple[Batch, list[Layout]] | None] = ContextVar("_SHARED", default=None)
+"""The batch of the innermost `Layout.shared`, and its layout once it has been computed."""
 
 
 @dataclass(frozen=True)
@@ -56,15 +60,24 @@ class Layout:
         Raises:
             InputError: there is no `edge_index`, or `ptr` does not fit the nodes (checked on the CPU only).
         """
+        shared, layouts = _SHARED.get() or (None, [])
+        if shared is not batch:
+            return cls._of(batch)
+        if not layouts:
+            layouts.append(cls._of(batch))
+        return layouts[0]
+
+    @classmethod
+    def _of(cls, batch: Batch) -> Layout:
         edge_index = batch.get("edge_index")
         if edge_index is None:
             raise InputError("augmentations need `edge_index`; other forms of adjacency are not supported.")
         if type(edge_index) is not Tensor:  # EdgeIndex has metadata that an augmentation would invalidate
             edge_index = edge_index.as_tensor()
-        ptr = batch.get("ptr")
+        ptr, of_nodes = batch.get("ptr"), batch.batch
         if ptr is None:
-            ptr = pointers(torch.bincount(batch.batch, minlength=batch.num_graphs))
-        graphs, nodes = batch.num_graphs, batch.batch.numel()
+            ptr = pointers(torch.bincount(of_nodes, minlength=batch.num_graphs))
+        graphs, nodes = batch.num_graphs, of_nodes.numel()
         if not _ascends(ptr, graphs, nodes):
             got = f"{shown(ptr.tolist())} for {graphs} graphs"
             raise InputError(f"`ptr` of the batch must ascend from 0 to its {nodes} nodes, got {got}.")
@@ -74,7 +87,17 @@ class Layout:
             host_ptr = None
         if edge_ptr is not None and not _ascends(edge_ptr, graphs, edge_index.size(1)):
             edge_ptr = None
-        return cls(ptr, batch.batch, edge_index, host_ptr, edge_ptr)
+        return cls(ptr, of_nodes, edge_index, host_ptr, edge_ptr)
+
+    @staticmethod
+    @contextmanager
+    def shared(batch: Batch) -> Iterator[None]:
+        """Compute the layout of `batch` once for all calls of `of` in a `with` block, which does not change it."""
+        token = _SHARED.set((batch, []))
+        try:
+            yield
+        finally:
+            _SHARED.reset(token)
 
     @property
     def num_graphs(self) -> int:
@@ -134,8 +157,10 @@ def _ascends(ptr: Tensor, parts: int, end: int) -> bool:
     """Return whether `ptr` holds boundaries `[parts + 1]` that ascend from 0 to `end`; read values on the CPU only."""
     if ptr.dim() != 1 or not 0 < ptr.numel() == parts + 1:
         return False
-    if ptr.device.type != "cpu":
+    if not ptr.is_cpu:
         return True
+    if native.takes(ptr):
+        return native.ascends(ptr, end)
     values = ptr.numpy()  # faster than PyTorch's operations
     return bool(values[0] == 0 and values[-1] == end and (values[1:] >= values[:-1]).all())
 
@@ -233,39 +258,41 @@ def split(batch: Batch, sizes: Sequence[int]) -> list[Batch]:
     """
     if len(sizes) == 1:
         return [batch]
-    bounds = [0, *accumulate(sizes)]
     slices, incs = bookkeeping(batch)
     assert slices is not None
-    ptr = torch.cat([incs["edge_index"], torch.tensor([batch.num_nodes])])  # as all boundaries, on the CPU
-    cuts = {id(part): part[bounds] for part in (ptr, *slices.values())}
-    first_nodes, num_nodes = cuts[id(ptr)][:-1], cuts[id(ptr)].diff()
-    starts, counts = torch.tensor(bounds[:-1]), torch.tensor(sizes)
-    within, first = ranges(starts, counts + 1), repeat(starts, counts + 1)
-    # Boundaries of each part's graphs, which begin with 0.
-    own_ptrs = {id(part): part[within].sub_(part[first]) for part in (ptr, *slices.values())}
+    # Boundaries are on the CPU, and attributes of nodes, of edges and of graphs share theirs.
+    ptr = torch.cat([incs["edge_index"], torch.tensor([batch.num_nodes])]) if batch.ptr.is_cuda else batch.ptr
+    bounds, ends = torch.tensor([0, *accumulate(sizes)]), [size + 1 for size in sizes]
+    cuts: dict[int, list[int]] = {}  # the first row of each part
+    part_ptrs: dict[int, Sequence[Tensor]] = {}  # of the graphs in each part, from 0
+    for boundaries in (ptr, *slices.values()):
+        if id(boundaries) not in cuts:
+            cuts[id(boundaries)] = boundaries.index_select(0, bounds).tolist()
+            part_ptrs[id(boundaries)] = _rebased(boundaries, bounds).split_with_sizes(ends)
+    first_nodes = cuts[id(ptr)]
 
     columns: dict[str, Sequence[Any]] = {}
-    for key, part in slices.items():
-        value, cut = batch[key], cuts[id(part)]
+    for key, boundaries in slices.items():
+        value, cut = batch._store[key], cuts[id(boundaries)]
         if isinstance(value, Tensor):
             shifted = incs[key] is not None and counts_nodes(key)
-            dim = batch.__cat_dim__(key, value) or 0
-            columns[key] = _cut(value, cut.diff(), first_nodes if shifted else None, dim)
+            columns[key] = _cut(value, cut, first_nodes if shifted else None, batch.__cat_dim__(key, value) or 0)
         else:
-            columns[key] = [value[start:stop] for start, stop in pairwise(cut.tolist())]
-    graphs = _cut(batch.batch, num_nodes, starts)
-    ends = [size + 1 for size in sizes]
-    ptrs = to_device(own_ptrs[id(ptr)], batch.ptr.device).split_with_sizes(ends)
-    part_slices = {key: own_ptrs[id(part)].split_with_sizes(ends) for key, part in slices.items()}
-    part_incs = {
-        key: [None] * len(sizes) if inc is None else _cut(inc, counts, first_nodes if counts_nodes(key) else None)
-        for key, inc in incs.items()
-    }
+            columns[key] = [value[start:stop] for start, stop in pairwise(cut)]
+    graph_cut = bounds.tolist()
+    graphs = _cut(batch.batch, first_nodes, graph_cut)
+    ptrs = part_ptrs[id(ptr)]
+    if batch.ptr.is_cuda:
+        ptrs = to_device(torch.cat(list(ptrs)), batch.ptr.device).split_with_sizes(ends)
+    part_incs: dict[str, Sequence[Tensor | None]] = {}
+    for key, inc in incs.items():
+        shift = first_nodes if counts_nodes(key) else None
+        part_incs[key] = [None] * len(sizes) if inc is None else _cut(inc, graph_cut, shift)
     keep_num_nodes = "num_nodes" in batch._store
     parts = []
     for number in range(len(sizes)):
         fields = {key: column[number] for key, column in columns.items()}
-        slices_of = {key: column[number] for key, column in part_slices.items()}
+        slices_of = {key: part_ptrs[id(boundaries)][number] for key, boundaries in slices.items()}
         incs_of = {key: column[number] for key, column in part_incs.items()}
         layout = ptrs[number], graphs[number], keep_num_nodes
         parts.append(assemble(graph_class(batch), fields, slices_of, incs_of, *layout))
@@ -293,12 +320,22 @@ def twice(batch: Batch) -> Batch:
     return assemble(graph_class(batch), fields, parts, shifts, *layout)
 
 
-def _cut(value: Tensor, counts: Tensor, offsets: Tensor | None = None, dim: int = 0) -> Sequence[Tensor]:
-    """Return the parts of `value` with `counts` rows each, after subtracting one offset per part."""
+def _cut(value: Tensor, cut: list[int], offsets: list[int] | None = None, dim: int = 0) -> Sequence[Tensor]:
+    """Return the rows cut[i] .. cut[i + 1] - 1 of `value` for each i, minus offsets[i]."""
+    counts = [stop - start for start, stop in pairwise(cut)]
     if offsets is not None and value.is_cuda:  # in one operation for all parts, as each costs a launch
-        value, offsets = value - repeat(offsets, counts, value.device).to(value.dtype), None
-    parts = value.split_with_sizes(counts.tolist(), dim)
-    return parts if offsets is None else [part - offset for part, offset in zip(parts, offsets.tolist(), strict=True)]
+        shift = repeat(torch.tensor(offsets[: len(counts)]), torch.tensor(counts), value.device)
+        value, offsets = value - shift.to(value.dtype), None
+    parts = value.split_with_sizes(counts, dim)
+    return parts if offsets is None else [part - offset for part, offset in zip(parts, offsets, strict=False)]
+
+
+def _rebased(ptr: Tensor, bounds: Tensor) -> Tensor:
+    """Return the boundaries ptr[a] .. ptr[b] of each part a .. b between `bounds`, minus ptr[a], concatenated."""
+    if native.takes(ptr):
+        return native.rebase(ptr, bounds)
+    starts, counts = bounds[:-1], bounds.diff() + 1
+    return ptr[ranges(starts, counts)] - ptr[repeat(starts, counts)]
 
 
 def with_entries(batch: Batch, key: str, values: Tensor) -> Batch:

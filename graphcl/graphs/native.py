@@ -44,6 +44,12 @@ def _run(loop: str, *arguments: Tensor | float | None) -> Any:
     )
 
 
+def cut_bounds(start: Tensor, graphs: Tensor) -> tuple[Tensor, int]:
+    """Return the boundaries `[B + 1]` of the rows that `cut` returns for each graph, and the number of these rows."""
+    ptr = start.new_empty(graphs.numel() + 1)
+    return ptr, _run("cut_bounds", start, start.numel() - 1, graphs, graphs.numel(), ptr)
+
+
 def cut(values: Tensor, start: Tensor, graphs: Tensor, total: int) -> Tensor:
     """Return the `total` rows of the given graphs; graph g has the rows start[g] .. start[g + 1] - 1 of `values`.
 
@@ -61,8 +67,9 @@ def cut_pairs(pairs: Tensor, start: Tensor, graphs: Tensor, total: int, shift: T
     The columns of the i-th returned graph are increased by shift[i].
     """
     out = pairs.new_empty(pairs.size(0), total)
-    for row, part in zip(pairs, out, strict=True):
-        _run("cut", row, 8, start, start.numel() - 1, row.numel(), graphs, graphs.numel(), total, shift, part)
+    parts = start, start.numel() - 1, pairs.size(1), graphs, graphs.numel(), total, shift
+    for row in range(pairs.size(0)):
+        _run("cut", pairs.data_ptr() + 8 * row * pairs.size(1), 8, *parts, out.data_ptr() + 8 * row * total)
     return out
 
 
@@ -80,6 +87,19 @@ def starts(ids: Tensor, num_groups: int) -> Tensor | None:
     return ptr if _run("starts", ids, ids.numel(), num_groups, ptr) else None
 
 
+def ascends(ptr: Tensor, end: int) -> bool:
+    """Return whether the boundaries `ptr [B + 1]` ascend from 0 to `end`."""
+    ascending: bool = _run("ascends", ptr, ptr.numel() - 1, end)
+    return ascending
+
+
+def rebase(ptr: Tensor, bounds: Tensor) -> Tensor:
+    """Return the boundaries ptr[a] .. ptr[b] of each part a .. b between `bounds`, minus ptr[a], concatenated."""
+    out = ptr.new_empty(ptr.numel() + bounds.numel() - 2)
+    _run("rebase", ptr, ptr.numel() - 1, bounds, bounds.numel() - 1, out)
+    return out
+
+
 def keep_nodes(keep: Tensor, ptr: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Renumber the nodes for which the mask `keep [N]` is true.
 
@@ -88,8 +108,7 @@ def keep_nodes(keep: Tensor, ptr: Tensor) -> tuple[Tensor, Tensor, Tensor, Tenso
         kept nodes, `[N']`; the node boundaries of the graphs after removal, `[B + 1]`.
     """
     name, kept, batch, new_ptr = (ptr.new_empty(n) for n in (*3 * [keep.numel()], ptr.numel()))
-    _run("keep_nodes", keep, keep.numel(), ptr, ptr.numel() - 1, name, kept, batch, new_ptr)
-    left = int(new_ptr[-1])
+    left = _run("keep_nodes", keep, keep.numel(), ptr, ptr.numel() - 1, name, kept, batch, new_ptr)
     return name, kept[:left], batch[:left], new_ptr
 
 
@@ -103,12 +122,12 @@ def keep_edges(
         The kept edges, `[2, E']`; the edge boundaries of the graphs after removal, `[B + 1]`; the old indices of the
         kept edges, `[E']`, or None without `with_indices`.
     """
-    edges, nodes, (source, target) = edge_index.size(1), int(ptr[-1]), edge_index
-    _check((keep_node, nodes), (name, nodes), (keep_edge, edges), (edge_ptr, ptr.numel()))
+    edges, nodes = edge_index.size(1), int(ptr[-1]) if name is None else name.numel()
+    _check((keep_node, nodes), (keep_edge, edges), (edge_ptr, ptr.numel()))
     out, new_ptr = edge_index.new_empty(2 * edges), torch.empty_like(edge_ptr)
     kept = edge_index.new_empty(edges) if with_indices else None
     graphs = edge_ptr.numel() - 1
-    of_nodes, of_edges = (keep_node, name, nodes), (keep_edge, source, edges, target)
+    of_nodes, of_edges = (keep_node, name, nodes), (keep_edge, edge_index, edges)
     left = _run("keep_edges", *of_nodes, *of_edges, ptr, graphs, edge_ptr, kept, out, new_ptr)
     return out[: 2 * left].view(2, left), new_ptr, None if kept is None else kept[:left]
 
@@ -201,4 +220,6 @@ def mask(values: Tensor | None, size: int) -> Tensor | None:
     """Return the mask `values` of `size` entries as a contiguous boolean tensor, which the loops require."""
     if values is not None and values.shape != (size,):
         raise IndexError(f"a mask must have {size} entries, got {list(values.shape)}")
-    return None if values is None else values.to(torch.bool).contiguous()
+    if values is None or (values.dtype == torch.bool and values.is_contiguous()):
+        return values
+    return values.to(torch.bool).contiguous()

@@ -30,6 +30,8 @@ def pointers(counts: Tensor) -> Tensor:
 
 def to_device(values: Tensor, device: torch.device) -> Tensor:
     """Return `values` on `device`; CUDA's host does not wait, as it does for large copies from pageable memory."""
+    if values.is_cpu and device.type == "cpu":
+        return values
     staged = device.type == "cuda" and values.device.type == "cpu" and values.nbytes > _PAGEABLE
     return (values.pin_memory() if staged else values).to(device, non_blocking=True)
 

@@ -91,7 +91,7 @@ class ResidentLoader:
         self.batch_sampler = batch_sampler or EpochBatches(len(dataset), batch_size, shuffle, generator)
         check_sampler(self.batch_sampler, dataset)
         self.targets = None if targets is None else ResidentLoader(targets, device=device)
-        data, slices, self._num_nodes = _collated(dataset)
+        data, slices, self._node_start = _collated(dataset)
         self.device, self._class = torch.device(device), type(data)
         self._keeps_num_nodes = "num_nodes" in data._store
         # Attributes with the same slices, such as all of nodes: the first row of each graph and the number of rows,
@@ -106,6 +106,8 @@ class ResidentLoader:
             level = next((level for level in self._levels if torch.equal(level[0], start)), (start, {}))
             if not level[1]:
                 self._levels.append(level)
+                if torch.equal(start, self._node_start):
+                    self._node_start = start
             level[1][key] = value.to(self.device), data.__cat_dim__(key, value) or 0
         # The size of a row of each level: in bytes on a GPU, where compact columns count expanded, 1 on the CPU.
         self._widths: list[tuple[Tensor, int]] = []
@@ -117,7 +119,7 @@ class ResidentLoader:
             _check_whole(self._mapped, data, slices)
             self._mapped = None
         # marks the graphs with unchecked values, so that each graph is checked only once
-        self._unseen = torch.ones(0 if self._mapped is None else self._num_nodes.numel(), dtype=torch.bool)
+        self._unseen = torch.ones(0 if self._mapped is None else self._node_start.numel() - 1, dtype=torch.bool)
 
     def __len__(self) -> int:
         return len(self.batch_sampler)
@@ -163,8 +165,9 @@ class ResidentLoader:
         for begin in range(0, len(batches), count):
             block = batches[begin : begin + count]
             graphs = torch.cat(tuple(block))
-            size = sum(width * (start[graphs + 1] - start[graphs]) for start, width in self._widths)
-            yield from pointers(torch.as_tensor(size))[[0, *accumulate(map(len, block))]].diff().tolist()
+            ends = torch.tensor([0, *accumulate(map(len, block))])
+            size = sum(width * _bounds(start, graphs)[0].index_select(0, ends).diff() for start, width in self._widths)
+            yield from torch.as_tensor(size).tolist()
 
     def batch(self, graphs: Tensor | tuple[Tensor, Tensor]) -> Any:
         """Return a batch, on the loader's device, of the graphs with the indices `graphs [B]` (a CPU tensor).
@@ -174,18 +177,14 @@ class ResidentLoader:
         if isinstance(graphs, tuple):
             return self.batch(graphs[0]), (self.targets or self).batch(graphs[1])
         # sizes are computed on the CPU, so no operation below waits for the device
-        num_nodes = self._num_nodes[graphs]
-        ptr = pointers(num_nodes)
+        ptr, num_nodes = _bounds(self._node_start, graphs)
         device_ptr = to_device(ptr, self.device)
-        batch = segment_ids(device_ptr.diff(), int(ptr[-1]))
+        batch = segment_ids(device_ptr.diff(), num_nodes)
         fields: dict[str, Any] = {key: [values[i] for i in graphs.tolist()] for key, values in self._lists.items()}
         slices: dict[str, Tensor] = {key: torch.arange(graphs.numel() + 1) for key in self._lists}
         incs: dict[str, Tensor | None] = dict.fromkeys(self._lists)
         for start, attributes in self._levels:
-            first = start[graphs]
-            counts = start[graphs + 1] - first
-            part = pointers(counts)
-            total = int(part[-1])
+            part, total = (ptr, num_nodes) if start is self._node_start else _bounds(start, graphs)
             compiled = native.takes(start, graphs)
             rows, member = None, batch
             for key, (column, dim) in attributes.items():
@@ -200,7 +199,7 @@ class ResidentLoader:
                     fields[key] = native.cut_pairs(values, start, graphs, total, ptr)
                 else:
                     if rows is None:
-                        of_graph, shift = to_device(torch.stack([counts, first - part[:-1]]), self.device)
+                        of_graph, shift = to_device(torch.stack([part.diff(), start[graphs] - part[:-1]]), self.device)
                         member = batch if part.equal(ptr) else segment_ids(of_graph, total)
                         rows = torch.arange(total, device=self.device) + pick(shift, member)
                     fields[key] = pick(values, rows, dim)
@@ -215,6 +214,14 @@ class ResidentLoader:
             self._mapped.check(fields, ptr, slices["edge_index"])
             self._unseen[graphs] = False
         return assemble(self._class, fields, slices, incs, device_ptr, batch, self._keeps_num_nodes)
+
+
+def _bounds(start: Tensor, graphs: Tensor) -> tuple[Tensor, int]:
+    """Return the boundaries `[B + 1]` of the given graphs' rows in a batch, and their number; see `native.cut`."""
+    if native.takes(start, graphs):
+        return native.cut_bounds(start, graphs)
+    ptr = pointers(start[graphs + 1] - start[graphs])
+    return ptr, int(ptr[-1])
 
 
 def _check_whole(mapped: MappedDataset, data: Data, slices: dict[str, Tensor]) -> None:
@@ -241,7 +248,7 @@ def num_bytes(dataset: Any) -> int:
 
 
 def _collated(dataset: Any) -> tuple[Data, dict[str, Tensor], Tensor]:
-    """Return the collated graphs of `dataset`, their slices, and the number of nodes of each graph, `[n]`."""
+    """Return the collated graphs of `dataset`, their slices, and the boundaries of their nodes, `[n + 1]`."""
     indices = getattr(dataset, "_indices", None)
     if isinstance(dataset, InMemoryDataset) and indices is None and dataset.slices is not None:
         data, slices = dataset._data, dict(dataset.slices)
@@ -254,9 +261,9 @@ def _collated(dataset: Any) -> tuple[Data, dict[str, Tensor], Tensor]:
         data, slices, _ = collate(type(graphs[0]), data_list=graphs, increment=False, add_batch=False)
     slices.pop("num_nodes", None)
     if hasattr(data._store, "_num_nodes"):
-        num_nodes = torch.tensor(data._store._num_nodes)
+        start = pointers(torch.tensor(data._store._num_nodes))
     elif "x" in slices:
-        num_nodes = slices["x"].diff()
+        start = slices["x"]
     else:
-        num_nodes = torch.tensor([dataset[i].num_nodes for i in range(len(dataset))])
-    return data, slices, num_nodes
+        start = pointers(torch.tensor([dataset[i].num_nodes for i in range(len(dataset))]))
+    return data, slices, start

@@ -57,6 +57,9 @@ def test_cutting_takes_rows_and_shifts_pairs(sizes, data):
     rows = torch.cat([torch.arange(int(start[g]), int(start[g + 1])) for g in graphs] or [long([])])
     values = torch.randn(sum(sizes), 3, generator=seeded(0))
     assert torch.equal(native.cut(values, start, graphs, rows.numel()), values[rows])
+    bounds = pointers(long([sizes[g] for g in graphs]))
+    assert torch.equal(native.cut_bounds(start, graphs)[0], bounds)
+    assert native.cut_bounds(start, graphs)[1] == rows.numel()
     pairs = torch.randint(9, (2, sum(sizes)), generator=seeded(0))
     shift = 100 * torch.arange(graphs.numel() + 1)
     expected = pairs[:, rows] + shift[:-1].repeat_interleave(long([sizes[g] for g in graphs]))
@@ -126,6 +129,8 @@ REFUSED = [
       for ptr in ([1, 2], [0, 2, 1, 4], [-1, 4])),
     *((native.EdgePairs, (long(ptr), long(ptr), long([[0], [0]]), None, 0.5, True), ASCEND)
       for ptr in ([1, 2], [0, 2, 1, 4], [-1, 4])),
+    *((native.cut_bounds, (PTR, long([g])), OUT) for g in (-1, 2, 2**40)),
+    *((native.rebase, (PTR, long(bounds)), ASCEND) for bounds in ([0, 1], [0, 2, 1, 2], [1, 2])),
     *((native.cut, (ROWS, PTR, long([g]), total), OUT) for g, total in [(-1, 2), (2, 2), (2**40, 2), (0, 1)]),
     *((loop, (long([g]), 2), OUT) for g in (-1, 2, 2**40) for loop in (native.group, native.starts)),
     *((native.sample, (PTR, long(k), long(order), max(sum(k), 0)), LARGE)
