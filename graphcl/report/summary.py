@@ -87,6 +87,17 @@ class ScoreTable:
         names = [name for name in seeds[0] if all(name in figures for figures in seeds)]
         return {name: sum(figures[name] for figures in seeds) / len(seeds) for name in names}
 
+    def verdict(self) -> str:
+        """Return a line on whether training beats the best row without it: a search with an interval of each.
+
+        It does if the intervals do not overlap, which is stricter than a test of the difference at 5 %.
+        """
+        trained, other = self.figures("trained"), self.figures(self.best)
+        wins = trained["mrr_low"] > other["mrr_high"]
+        loses = trained["mrr_high"] < other["mrr_low"]
+        what = "beats" if wins else "does worse than" if loses else "is not told apart from"
+        return f"{self.evaluator}: training {what} the best row without training, {self.labels[self.best]}"
+
 
 def score_tables(result: Mapping[str, Any], labels: Mapping[str, str] | None = None) -> list[ScoreTable]:
     """Return the table of each evaluator in the content of `result.json`, of the rows in `labels`; default: of all."""
@@ -133,6 +144,7 @@ def table_lines(result: Mapping[str, Any], labels: Mapping[str, str] | None = No
             lines.append(f"{label:40}{gain.mean:+12.2f}{_spread(gain.std_seeds):>10}")
         means = table.figures("trained")
         interval = [means.pop(f"mrr_{key}") for key in ("low", "high", "units") if f"mrr_{key}" in means]
+        backwards = [means.pop(f"mrr_back_{key}") for key in ("low", "high") if f"mrr_back_{key}" in means]
         lines += [f"{f'{name}, trained, {key}':40}{mean:12.2f}" for key, mean in [*means.items()][:_FIGURES]]
         if len(means) > _FIGURES:
             lines.append(f"{name}: {len(means) - _FIGURES} more figures are in result.json")
@@ -140,6 +152,9 @@ def table_lines(result: Mapping[str, Any], labels: Mapping[str, str] | None = No
             low, high, units = interval
             over, note = interval_words(units)
             lines.append(f"{f'{name}, trained, 95 % over {over}':40}{low:12.2f} to {high:.2f}{note}")
+        if backwards:
+            lines.append(f"{f'{name}, trained, mrr_back, 95 %':40}{backwards[0]:12.2f} to {backwards[1]:.2f}")
+        lines += [table.verdict()] if interval else []
     return lines
 
 

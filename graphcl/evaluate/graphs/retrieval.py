@@ -75,6 +75,7 @@ def retrieval(
     group: Tensor | np.ndarray | None = None,
     pairs: Tensor | np.ndarray | None = None,
     targets: Tensor | np.ndarray | None = None,
+    queries: Tensor | np.ndarray | None = None,
     place: Tensor | np.ndarray | None = None,
     split: Mapping[str, Any] | None = None,
     folds: FoldCount = 10,
@@ -99,6 +100,7 @@ def retrieval(
         group: group of each graph `[n]`, strings or whole numbers, -1 for none; default: relevance by class.
         pairs: instead of groups, rows of each query and its target, `[2, P]`; queries of a part search its `targets`.
         targets: rows that are candidates, with `pairs`; default: the targets of the pairs.
+        queries: rows that each target searches for its queries, with `pairs`; default: no search backwards.
         place: with groups or pairs, place of each row `[n]`, whole numbers; a query then searches its own place only,
             and `mrr_all` and `recall_at_1_all` are the figures of the same setting in all places.
         split: row indices of the parts `train`, `valid` and `test`, with no group on two parts; default: random parts
@@ -112,7 +114,9 @@ def retrieval(
     Returns:
         `FoldScores` with the metric `mrr`; `chosen` is 1 for standardised columns, else 0, or the setting of a kernel;
         `figures` holds the other figures. With groups there is one outer and one inner fold, and `figures` holds the
-        interval of the score, `mrr_low` and `mrr_high`, by a bootstrap over `mrr_units` groups or connected pairs.
+        interval of the score, `mrr_low` and `mrr_high`, by a bootstrap over `mrr_units` groups or connected pairs. With
+        `queries`, `mrr_back`, `recall_at_1_back`, `mrr_back_low` and `mrr_back_high` are those of the search backwards,
+        by the same setting.
 
     Raises:
         InputError: an argument is invalid, a group is on two parts, a part has no query, or a class is too small.
@@ -128,24 +132,26 @@ def retrieval(
     Reference: Musgrave et al., "A Metric Learning Reality Check", ECCV 2020 (settings by validation groups).
     """
     kernel = h if isinstance(h, Kernel) else cosine_kernel(embedding(h, sparse=True))
-    pairs, targets, places = (
+    pairs, targets, queries, places = (
         None if rows is None else whole_numbers(name, rows)
-        for name, rows in (("pairs", pairs), ("targets", targets), ("place", place))
+        for name, rows in (("pairs", pairs), ("targets", targets), ("queries", queries), ("place", place))
     )
     if places is not None and places.shape != (kernel.n,):
         raise InputError(f"`place` must hold one number for each of {kernel.n} rows, got shape {list(places.shape)}.")
     rank: Rank | None = None
+    back: Rank | None = None
     if pairs is not None:
         if split is None:
             raise InputError("retrieval of `pairs` needs their `split`; pass the rows of train, valid and test.")
         rank, parts = _by_pairs(kernel.n, pairs, targets), split_parts(split, kernel.n)
+        back = None if queries is None else _by_pairs(kernel.n, pairs.flip(0), queries)
     elif group is not None:
         numbers = group_numbers(group, kernel.n)
         parts = group_split(numbers) if split is None else split_parts(split, kernel.n)
         check_groups_apart(parts, numbers)
         rank = _by_group(numbers)
     if rank is not None:
-        score = _on_parts(kernel, rank, parts, places, seed, on_test)
+        score = _on_parts(kernel, rank, back, parts, places, seed, on_test)
         if on_fold is not None:
             on_fold(1, 1)
         return score
@@ -230,6 +236,7 @@ def _by_pairs(n: int, pairs: Tensor, targets: Tensor | None) -> Rank:
 def _on_parts(
     kernel: Kernel,
     rank: Rank,
+    back: Rank | None,
     parts: Mapping[str, np.ndarray],
     place: Tensor | None,
     seed: int,
@@ -237,7 +244,7 @@ def _on_parts(
 ) -> FoldScores:
     """Return the scores of `retrieval` on a split; raise InputError if a part has no query."""
 
-    def ranked(setting: Any, part: str, place: Tensor | None) -> QueryScores:
+    def ranked(setting: Any, part: str, place: Tensor | None, rank: Rank = rank) -> QueryScores:
         try:
             return rank(kernel.similarity(setting, parts["train"]), parts[part], place)
         except InputError as error:
@@ -255,6 +262,11 @@ def _on_parts(
     if units > 1:  # one unit tells nothing of the spread
         low, high = test.intervals()["mrr"]
         figures |= {"mrr_low": low, "mrr_high": high, "mrr_units": float(units)}
+    if back is not None:
+        reverse = ranked(chosen, "test", place, back)
+        figures |= {f"{name}_back": reverse.percent()[name] for name in ("mrr", "recall_at_1")}
+        if units > 1:
+            figures |= dict(zip(("mrr_back_low", "mrr_back_high"), reverse.intervals()["mrr"], strict=True))
     if place is not None:
         of_all = ranked(chosen, "test", None).percent()
         figures |= {f"{name}_all": of_all[name] for name in ("mrr", "recall_at_1")}
