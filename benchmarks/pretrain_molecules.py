@@ -3,10 +3,11 @@
     pip download chemicals==1.5.2 --no-deps -d wheels
     python benchmarks/pretrain_molecules.py wheels/chemicals-*.whl --out build/molecules --hold-out freesolv.csv ...
 
-Every molecule is contrasted with a vector (method `clip`): RDKit's descriptors, measured properties, or descriptors of
+Every molecule is contrasted with a vector: RDKit's descriptors, measured properties, or descriptors of
 a conformer. The wheel of `chemicals` (Caleb Bell and others, MIT licence) holds 73,000 compounds of PubChem, and
 properties of half of them. Molecules in the files after `--hold-out` are left out, also their salts, so that the
-encoder can be tested on these. Further options are those of `graphcl run`. The encoder is OUT/run/encoder.pt.
+encoder can be tested on these. Further options are those of `graphcl run`. The encoder is OUT/encoder.pt: that of
+molecules in OUT/run/encoder.pt, without its projector.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from rdkit import Chem, rdBase
 from rdkit.Chem import Descriptors3D, EnumerateStereoisomers, rdDistGeom, rdMolDescriptors
 
 from graphcl import write_on_disk
+from graphcl.models.saved import new_encoder, read_saved, save_encoder
 from graphcl.run import main as run
 
 TABLES = [f"chemicals/Identifiers/chemical identifiers pubchem {part}.tsv" for part in ("large", "small")]
@@ -76,6 +78,7 @@ RECIPE = {
     "encoder.num_layers": 5,
     "encoder.readout": "sum",
     "encoder.jk": "cat",
+    "target_encoder.num_layers": 2,
     "projector": "linear",
     "projection": 128,
     "loss": "infonce",
@@ -201,11 +204,35 @@ def vectors(sources: Iterable[str], found: Mapping[str, str], wheel: Path) -> np
 
 
 def write(smiles: Sequence[str], rows: np.ndarray, out: Path, name: str) -> None:
-    """Write molecules to OUT/graphs and their vectors to OUT/vectors.npy; leave out those without any number."""
+    """Write molecules to OUT/graphs, vectors to OUT/vectors.npy, and OUT/pairs.csv, without those without a number."""
     known = ~np.isnan(rows).all(axis=1)
     out.mkdir(parents=True, exist_ok=True)
     np.save(out / "vectors.npy", rows[known])
+    lines = [f"{number},{number}\n" for number in range(int(known.sum()))]
+    (out / "pairs.csv").write_text("".join(["query,target\n", *lines]))
     write_on_disk([each for each, keep in zip(smiles, known, strict=True) if keep], out / "graphs", name=name)
+
+
+def contrasted(out: Path) -> dict[str, object]:
+    """Return the settings of a run on the molecules and vectors in a folder."""
+    return {
+        "dataset": out / "graphs",
+        "targets": out / "vectors.npy",
+        "positives": out / "pairs.csv",
+        "eval": "none",
+    }
+
+
+def write_bare(folder: Path, file: Path) -> None:
+    """Write the encoder of graphs of a run of two towers, without its projector."""
+    description, weights = read_saved(folder)
+    bare = description.model_copy(update={"tower": None, "target": None})
+    bare = bare.model_copy(update={"out_channels": new_encoder(bare).out_channels})
+    kept = {
+        seed: {name.removeprefix("encoder."): value for name, value in state.items() if name.startswith("encoder.")}
+        for seed, state in weights.items()
+    }
+    save_encoder(file, bare, kept)
 
 
 def words(settings: Mapping[str, object]) -> list[str]:
@@ -223,8 +250,10 @@ def main(arguments: Sequence[str]) -> int:
     if not (given.out / "graphs").exists():
         found = compounds(given.wheel, given.hold_out)
         write(list(found.values()), vectors(given.vectors, found, given.wheel), given.out, "chemicals")
-    data = {"dataset": given.out / "graphs", "method": "clip", "method.vectors": given.out / "vectors.npy"}
-    return run([*words({**data, **RECIPE, "seeds": 0, "resume": given.out / "run"}), *options])
+    code = run([*words({**contrasted(given.out), **RECIPE, "seeds": 0, "resume": given.out / "run"}), *options])
+    if not code:
+        write_bare(given.out / "run", given.out / "encoder.pt")
+    return code
 
 
 if __name__ == "__main__":

@@ -36,7 +36,6 @@ from graphcl.losses import Loss
 from graphcl.methods import (
     ADGCL,
     BYOL,
-    CLIP,
     JOAO,
     InfoGraph,
     JOAOv2,
@@ -75,7 +74,6 @@ __all__ = [
     "ADGCL",
     "BGRL",
     "BYOL",
-    "CLIP",
     "DGI",
     "GIN",
     "GINE",

@@ -101,6 +101,8 @@ Counts = Annotated[Sequence[Count], Field(min_length=1)]
 Name = Annotated[str, must_be("printable and of at most 200 characters", lambda s: s.isprintable() and len(s) <= 200)]
 """A name in a file of unknown origin: printable and at most 200 characters, so that messages can quote it."""
 ProjectorName = Literal["mlp", "elu", "linear", "residual", "none"]
+Role = Literal["query", "target"]
+"""Role of a graph in a pair."""
 KEPT = "kept"
 """In `Annotated`: marks a setting of loading that is saved with an encoder, whose graphs are later read likewise."""
 SplitName = Annotated[

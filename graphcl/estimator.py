@@ -15,12 +15,13 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from graphcl.arguments import keywords, named_arguments, resembling, shown, to_python
+from graphcl.arguments import Role, keywords, named_arguments, resembling, shown, to_python
 from graphcl.config import TRAINING, Config, make_config
-from graphcl.config.resolve import NAMED
+from graphcl.config.resolve import NAMED, REPLACED
+from graphcl.config.settings import as_spec
 from graphcl.datasets import GraphDataset, load_dataset
 from graphcl.datasets.dataset import with_groups
-from graphcl.datasets.load import claiming, is_item
+from graphcl.datasets.load import claiming, is_item, load_targets, usual_of_targets
 from graphcl.datasets.pair_file import with_pairs
 from graphcl.datasets.settings import KEPT_SETTINGS, Added
 from graphcl.datasets.tables import NoGraphLeftError, kept_rows
@@ -32,7 +33,7 @@ from graphcl.loaders.loader import make_loader
 from graphcl.models.contrastive import Embeddings, with_projector
 from graphcl.models.interface import OwnEncoder, takes_categories
 from graphcl.models.saved import installed_encoders, read_encoder, read_saved, save_encoder
-from graphcl.models.wrapper import Role, Tower, TwoTowers
+from graphcl.models.wrapper import Tower, TwoTowers
 from graphcl.system.files import new_file
 from graphcl.system.hub import HubModel, read_card
 from graphcl.system.processes import one_thread
@@ -96,7 +97,8 @@ class GraphCL(HubModel, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         encoder: name of a registered encoder, or a dict with its arguments; "auto": the usual one of the source, else
             gin. Or a module of your own, which is copied before training. Or a function that takes the number of node
             feature columns and returns a module. `ContrastiveModel` documents the call.
-        target_encoder: with `towers="separate"`, the encoder of the targets, in the same forms; "auto": as `encoder`.
+        target_encoder: with `towers="separate"`, the encoder of the targets, in the same forms; "auto": as `encoder`,
+            or of vectors a perceptron.
         **settings: settings of `graphcl run` as keywords, with its names, ranges and defaults: features, max_degree,
             device, standardise_columns, projection, projector, positives, singles, batch_size, shuffle_window,
             precise_bn, those of extensions, such as standardise, and those of
@@ -180,15 +182,17 @@ class GraphCL(HubModel, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
 
         With `pairs`, tuples `(query, target)` or `(query, target, negative, ...)` of ids or the path of a table, see
         `graphcl.datasets.pair_file.with_pairs`, train on these; `targets` are the graphs of the targets, if not `X`.
+        Or they are vectors, a matrix `[n, d]`, `{"h": matrix, "id": ids}` or a file, which get a tower of their own.
         """
         if self._frozen and groups is None and pairs is None:
             return self
-        own, seed, X, groups = self._own_encoders(), self._seed(), _listed(X), _listed(groups)
+        seed, X, groups, targets = self._seed(), _listed(X), _listed(groups), _listed(targets)
         trained: Any = getattr(self, "model_", None) if self.warm_start else None
         if isinstance(trained, TwoTowers):
             raise InputError("`warm_start` goes on from one encoder, but the last fit trained two; leave it out.")
+        config = self._config(seed, X, groups, pairs, targets)
+        own = self._own_encoders(config.towers)
         start = own if trained is None else (trained.encoder, trained.encoder)
-        config = self._config(seed, X, groups, pairs)
         categories = own[0] is None and takes_categories(config.encoder["name"])
         read = {"max_degree": config.max_degree, "categories": categories, **self._reading()}
         dataset = load_dataset(X, features=config.features, **read)
@@ -197,7 +201,7 @@ class GraphCL(HubModel, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
                 groups = [groups[row] for row in kept_rows(len(dataset), dataset.invalid)]
             dataset = with_groups(dataset, groups)
         if pairs is not None:
-            others = None if targets is None else load_dataset(_listed(targets), features=config.features, **read)
+            others = None if targets is None else load_targets(targets, features=config.features, **read)
             dataset = with_pairs(dataset, pairs, others)
         elif targets is not None:
             raise InputError("`targets` needs the `pairs` of queries and targets; pass [(query, target), ...].")
@@ -216,9 +220,10 @@ class GraphCL(HubModel, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     def transform(self, X: Any, role: Role = "query") -> Any:
         """Return the embeddings `[n, H]` of the graphs `X`; of an invalid one, NaN if `invalid` is "skip".
 
-        With `towers="separate"`, `role` is "query" or "target". Of the encoder `wl_sparse`, the result is a
-        `scipy.sparse.csr_matrix` whose columns are those of the training graphs; other columns of `X` are left out, as
-        words that a `CountVectorizer` does not know. The row of an invalid graph is empty.
+        With separate towers, `role` is "query" or "target", whose `X` may be vectors as in `fit`. Of the encoder
+        `wl_sparse`, the result is a `scipy.sparse.csr_matrix` whose columns are those of the training graphs; other
+        columns of `X` are left out, as words that a `CountVectorizer` does not know. The row of an invalid graph is
+        empty.
         """
         h = self._embedded(X, role)
         return self.model_.features(h)
@@ -256,7 +261,7 @@ class GraphCL(HubModel, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         X = [X] if is_item(X) else _listed(X)
         try:
             with one_thread():
-                dataset = load_for(description, X, **self._reading())
+                dataset = load_for(description, X, role=role, **self._reading())
         except NoGraphLeftError as error:
             warn(str(error))
             h, invalid = model.no_rows(), error.invalid
@@ -313,7 +318,10 @@ class GraphCL(HubModel, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         target = description.target
         if target is not None and target.encoder.arguments is None:  # one module may be the encoder of both
             target_encoder = target_encoder or encoder
-        values = {key: value for key, value in description.settings.items() if key in {*TRAINING, *_ADDED}}
+        saved: dict[str, Any] = description.settings
+        values = {key: value for key, value in saved.items() if key in {*TRAINING, *_ADDED}}
+        if values.get("method", {}).get("name") in REPLACED:
+            values.pop("method")
         settings = make_config(values, own=()).model_dump(include=set(values))
         seed = next(iter(read_saved(path)[1])) if seed is None else seed
         loaded = cls(
@@ -381,9 +389,9 @@ class GraphCL(HubModel, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         tags.transformer_tags.preserves_dtype = []
         return tags
 
-    def _own_encoders(self) -> tuple[OwnEncoder | None, OwnEncoder | None]:
+    def _own_encoders(self, towers: str) -> tuple[OwnEncoder | None, OwnEncoder | None]:
         """Return the encoders of queries and targets that are not registered."""
-        if self.target_encoder != "auto" and self.towers != "separate":
+        if self.target_encoder != "auto" and towers != "separate":
             raise InputError("`target_encoder` needs separate encoders of queries and targets; pass towers='separate'.")
         query = None if isinstance(self.encoder, str | dict) else self.encoder
         if self.target_encoder == "auto":
@@ -398,7 +406,7 @@ class GraphCL(HubModel, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(2**31))
 
-    def _config(self, seed: int, X: Any, groups: Any, pairs: Any) -> Config:
+    def _config(self, seed: int, X: Any, groups: Any, pairs: Any, targets: Any) -> Config:
         """Return the settings of a run; those with their default are left out, as an encoder may imply others."""
         values = {name: to_python(getattr(self, name)) for name in ("loss", *_SETTINGS)}
         values = {name: value for name, value in values.items() if value != getattr(_RUN, name)}
@@ -406,15 +414,17 @@ class GraphCL(HubModel, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         values["views"] = {name: to_python(view) for name, view in views.items() if view is not None}
         named = {"encoder": self.encoder, "target_encoder": self.target_encoder}
         values |= {name: to_python(spec) for name, spec in named.items() if isinstance(spec, str | dict)}
-        values |= {"seeds": [seed], "method": self.method}
-        if isinstance(self.method, dict):  # its `vectors` may be a large array, which stays one
-            values["method"] = {k: value if k == "vectors" else to_python(value) for k, value in self.method.items()}
+        values |= {"seeds": [seed], "method": to_python(self.method)}
         if isinstance(X, str):
             values["dataset"] = X
         if groups is not None:
             values["positives"] = "group"
         if pairs is not None:
             values |= {"positives": "pairs", "eval": _RUN.eval}  # `retrieval` would hold pairs out
+        usual = {} if pairs is None else usual_of_targets(targets)
+        if "target_encoder" in usual and (spec := as_spec(values.get("target_encoder", "auto")))["name"] == "auto":
+            values["target_encoder"] = {**spec, "name": usual["target_encoder"]}
+        values = usual | values
         if self.encoder == "auto" and self.features in ("auto", "labels") and (kind := claiming(X)) is not None:
             values["encoder"] = kind.usual(X).get("encoder", "auto")
         try:

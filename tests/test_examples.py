@@ -58,6 +58,7 @@ def run(monkeypatch, tmp_path):
         ("lightning_module.py", "", "gain", 1, 5),
         ("moco.py", "", "gain", 1, 5),
         ("pairs.py", "", "gain", 1, 15),
+        ("texts.py", "", r"graphs: recall@1 ([\d.]+) %", 1, 50),
         ("weekly.py", "", "gain", 1, 3),
         ("pyg_transform.py", "", "gain", 1, 2),
         ("compare_losses.py", "", r"([+-][\d.]+) ±", 4, 5),

@@ -116,7 +116,9 @@ def test_a_wrong_argument_name_of_a_public_function_is_one_line():
     for name in sorted({*graphcl.api.__all__} - NOT_CALLED):
         with pytest.raises(InputTypeError, match=rf"^`{name}`(: | has no argument `wrong`; ).*\.$"):
             getattr(graphcl, name)(wrong=1)
-    with pytest.raises(InputTypeError, match=r"`load_dataset` has no argument `root`; did you mean data_root\? choose"):
+    with pytest.raises(
+        InputTypeError, match=r"`load_dataset` has no argument `root`; did you mean data_root or role\? choose"
+    ):
         graphcl.load_dataset("MUTAG", root="here")
     with pytest.raises(InputTypeError, match=r"`load_dataset`: missing a required argument: 'source'\."):
         graphcl.load_dataset()

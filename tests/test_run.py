@@ -34,7 +34,7 @@ from graphcl.system.signals import Stop
 from graphcl.training.loop import Epoch
 from graphcl.training.settings import TrainingSettings
 from tests.conftest import overriding, small_graphs
-from tests.methods.small import OF_GRAPHS, vectors
+from tests.methods.small import OF_GRAPHS
 from tests.trials import try_settings
 
 ROWS = row_labels()
@@ -226,9 +226,8 @@ def test_a_run_that_stops_keeps_what_finished(go, monkeypatch):
 def test_every_name_takes_a_step_from_the_command_line(saved_graphs):
     path = saved_graphs(edge_attr=True)
     dataset = load_dataset(path)
-    needed = {"clip": ["--method.vectors", vectors(len(dataset))]}
     options = [["--loss", name] for name in choices(losses)]
-    options += [["--method", name, *needed.get(name, [])] for name in OF_GRAPHS]
+    options += [["--method", name] for name in OF_GRAPHS]
     unfit = {"molecule_gine", "molecule_gin", "wl_sparse"}  # which need category features, and pairs
     options += [["--encoder", name] for name in encoders if name not in unfit]
     for name in augmentations:

@@ -22,7 +22,7 @@ from graphcl.extensions.molecules.encoder import ecfp4
 from graphcl.run import main as run
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from pretrain_molecules import RECIPE, compounds, descriptors, words, write
+from pretrain_molecules import RECIPE, compounds, contrasted, descriptors, words, write, write_bare
 
 FIRST = {"encoder.readout": "mean", "projector": "mlp", "steps": 1000}
 """Settings of all rows that differ from `RECIPE`."""
@@ -91,11 +91,18 @@ def pretrained(row, seed, files, given):
     if not (data / "graphs").exists():
         smiles = moses(given.moses) if source == "moses" else list(compounds(given.chemicals, files).values())
         write(smiles[:count], first(smiles[:count]), data, source)
-    clip = {} if "method" in settings else {"method": "clip", "method.vectors": data / "vectors.npy"}
-    own = {"dataset": data / "graphs", "seeds": seed, "resume": folder, "report": "false"}
-    if run(words({**RECIPE, **FIRST, **clip, **settings, **own})):
+    own = {"seeds": seed, "resume": folder, "report": "false"}
+    if "method" in settings:
+        recipe = {key: value for key, value in RECIPE.items() if not key.startswith("target_encoder")}
+        if run(words({**recipe, **FIRST, "dataset": data / "graphs", **settings, **own})):
+            sys.exit(1)
+        return folder
+    if run(words({**RECIPE, **FIRST, **contrasted(data), **settings, **own})):
         sys.exit(1)
-    return folder
+    file = folder / "bare.pt"
+    if not file.exists():
+        write_bare(folder, file)
+    return file
 
 
 def references(tasks):

@@ -189,7 +189,7 @@ def open_inputs(settings: Embed, source: object = None, device: str | None = Non
     encoder, description = read_encoder(settings.encoder, settings.seed, role=settings.role)
     table: dict[str, Any] = settings.model_dump(include=TABLE)
     source = settings.dataset if source is None else source
-    dataset = load_for(description, source, settings.data_root, settings.mirror, **table)
+    dataset = load_for(description, source, settings.data_root, settings.mirror, role=settings.role, **table)
     model = model_for(encoder.to(place), dataset)
     return Opened(model, dataset, description.out_channels, settings.batch_size, place)
 

@@ -33,8 +33,11 @@ class Export(Imports):
     format: Literal["onnx", "pt2"] = "onnx"
     """onnx (pip install "graphcl[onnx]"), or pt2 for torch.export.load"""
     out: Annotated[str | None, Field(title="FILE")] = None
-    """new file; default: encoder.onnx or encoder.pt2, next to encoder.pt; of an installed encoder, here"""
+    """new file; default: encoder.onnx or encoder.pt2, of targets target.onnx, next to encoder.pt; of an installed
+    encoder, here"""
     seed: EncoderSeed = None
+    role: Literal["query", "target"] = "query"
+    """of two towers, the encoder to write"""
 
 
 COMMAND = Command("graphcl export ENCODER [--format onnx|pt2] [--out FILE]", Export, positional="encoder")
@@ -66,9 +69,10 @@ def export(settings: Export) -> str:
             optional(package, "ONNX files need onnx and onnxscript, unlike pt2", "onnx")
     source = Path(settings.encoder).expanduser()
     folder = source if source.is_dir() else source.parent
-    name = settings.encoder if settings.encoder in installed_encoders() else folder / "encoder"
+    stem = "encoder" if settings.role == "query" else "target"
+    name = settings.encoder if settings.encoder in installed_encoders() else folder / stem
     out = new_file(settings.out or f"{name}.{settings.format}")
-    encoder, description = load_encoder(settings.encoder, settings.seed)
+    encoder, description = load_encoder(settings.encoder, settings.seed, role=settings.role)
     form = encoders.fact(description.encoder.name, "form")
     if form != "dense":
         raise InputError(f"encoder {description.encoder.name} cannot be exported, as its rows are {form}; use embed.")

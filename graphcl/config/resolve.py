@@ -17,6 +17,10 @@ from graphcl.config.settings import Config, Views, as_spec
 from graphcl.errors import InputError, one_line, warn
 from graphcl.registry import Registry, augmentations, encoders, evaluators, losses, methods
 
+REPLACED = {
+    "clip": "was replaced; train anew with its vectors as `targets` and a table of pairs as `positives`",
+}
+"""Method of earlier versions -> what to do instead."""
 _VIEWS = dict.fromkeys(("views.first", "views.second"), augmentations)
 NAMED = {"loss": losses, "encoder": encoders, "target_encoder": encoders, **_VIEWS, "method": methods}
 """Setting that takes a registered name -> registry of the names."""
@@ -111,13 +115,16 @@ def _resolved(config: Config) -> dict[str, Any]:
     of_method = _facts(method, methods)
     implied = (item.partition("=") for item in of_method.get("usual", "").split())
     usual |= {key: parse_value(text) for key, _, text in implied}
-    if config.init is not None and encoder.get("name") == "auto":
-        saved = read_saved(config.init)[0].encoder
-        encoder = {**(saved.arguments or {}), **encoder, "name": saved.name}
+    saved = None if config.init is None else read_saved(config.init)[0]
+    if saved is not None and encoder.get("name") == "auto":
+        encoder = saved.encoder.spec | encoder | {"name": saved.encoder.name}
     if encoder.get("name") == "auto":
         encoder["name"] = usual.get("encoder", "gin")
     if target.get("name") == "auto":
-        target = encoder | {key: value for key, value in target.items() if key != "name"}
+        others = {key: value for key, value in target.items() if key != "name"}
+        of_targets = {"name": usual["target_encoder"]} if "target_encoder" in usual else encoder
+        of_targets = saved.target.encoder.spec if saved is not None and saved.target is not None else of_targets
+        target = of_targets | others
     if _facts(encoder, encoders).get("form", "dense") != "dense":
         usual["projector"] = "none"
     if config.steps is not None:
@@ -137,14 +144,14 @@ def _resolved(config: Config) -> dict[str, Any]:
 
 
 def _usual_of_source(config: Config) -> dict[str, Any]:
-    """Return the settings that the kind of data set implies, see `graphcl.datasets.sources.Source.usual`."""
-    from graphcl.datasets.load import claiming
+    """Return the settings that the kinds of data set imply, see `graphcl.datasets.sources.Source.usual`."""
+    from graphcl.datasets.load import claiming, usual_of_targets
 
     kind = claiming(config.dataset)
     usual = {} if kind is None else kind.usual(config.dataset)
     if config.features not in ("auto", "labels"):
         usual.pop("encoder", None)
-    return usual
+    return usual | usual_of_targets(config.targets)
 
 
 def _facts(spec: Mapping[str, Any], registry: Registry) -> Mapping[str, str]:
@@ -214,6 +221,8 @@ def spec_problems(spec: Any, registry: Registry, prefix: str) -> list[str]:
     if not isinstance(spec, dict) or not isinstance(spec.get("name"), str):
         return [f"`{prefix}` must be a name or a mapping with a `name`, got {one_line(repr(spec), 60)}."]
     name, arguments = spec["name"], {key: value for key, value in spec.items() if key != "name"}
+    if registry is methods and name in REPLACED:
+        return [f"`{prefix}` {name} {REPLACED[name]}."]
     if name not in registry:
         unknown = f"`{prefix}`: unknown {registry.kind} {name!r}"
         return [f"{unknown}; {nearest(name, choices(registry))}; --import FILE adds your own."]

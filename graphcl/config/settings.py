@@ -119,12 +119,9 @@ class Contrast(Settings):
         Needs("dense rows or pairs", "{encoder} needs pairs of graphs; pass --positives group or a table of pairs"),
     ] = {"name": "auto"}
     """the encoder; auto: the usual one of the data set, else gin"""
-    init: Annotated[
-        str | None,
-        Field(title="ENCODER"),
-        Needs("one encoder", "holds one encoder, and `towers` separate trains two; leave one of them out"),
-    ] = None
-    """initial weights: the folder of a run, an encoder.pt or the name of an installed encoder"""
+    init: Annotated[str | None, Field(title="ENCODER")] = None
+    """initial weights: the folder of a run, an encoder.pt or the name of an installed encoder; of separate towers those
+    of both, or if it holds one encoder, of the queries'"""
     standardise_columns: bool = False
     """subtract the mean of each column of numbers in x and edge_attr, and divide by its deviation"""
     projection: Annotated[Channels | None, DENSE] = None
@@ -178,7 +175,7 @@ class Contrast(Settings):
         Field(title="NAME"),
         Needs("target encoder", "has no effect without separate towers; pass --towers separate and a table of pairs"),
     ] = {"name": "auto"}
-    """with separate towers: the encoder of the targets; auto: as `encoder`"""
+    """with separate towers: the encoder of the targets; auto: perceptron for vectors, else as `encoder`"""
     pair_share: Annotated[float, interval("(0, 1]"), PAIRS] = 1.0
     """of pairs: fraction of the training groups or connected pairs to train on; larger ones contain smaller ones"""
     batch_by: Annotated[str | None, Field(title="ATTRIBUTE"), PAIRS] = None
@@ -303,7 +300,7 @@ class Source(SplitTable, Features):
 
     dataset: DatasetName = "synthetic"
     targets: Annotated[DatasetName | None, Field(title="NAME"), TARGETS] = None
-    """data set of the targets of pairs, if not `dataset`"""
+    """data set of the targets of pairs, if not `dataset`; or vectors: .npy, .npz or .parquet"""
 
 
 if TYPE_CHECKING:

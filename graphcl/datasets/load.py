@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from graphcl.arguments import checked, keywords
+from graphcl.arguments import Role, checked, keywords
 from graphcl.datasets.collate import hint
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.names import listing
@@ -21,6 +21,8 @@ from graphcl.datasets.tables import describe_invalid
 from graphcl.errors import InputError, InputTypeError, reason, warn
 from graphcl.registry import datasets, sources
 
+_TARGETS = Request(Loading(), Path(), role="target")
+_OF_TABLES = SplitTable.model_fields.keys() - {"invalid"}
 _MOST_EDGES = 50_000_000
 """Larger data sets are not searched for edges in one direction only."""
 
@@ -35,6 +37,7 @@ def load_dataset(
     max_degree: int = 64,
     *,
     nodes: bool = False,
+    role: Role = "query",
     **settings: Any,
 ) -> GraphDataset:
     """Load graphs by name, from a file or folder, or from Python objects.
@@ -51,6 +54,7 @@ def load_dataset(
             (labels if the graphs have `x`, else constant) or "auto+degree" (labels+degree, else degree).
         max_degree: degrees of `max_degree` and more share a column.
         nodes: whether to load one graph, or a few, with a class per node instead of one per graph.
+        role: role of the source in pairs; a matrix is a graph, or as "target", a vector per row.
         tu_features: "labels", "attributes" (`NAME_node_attributes.txt`, `NAME_edge_attributes.txt`) or "both": what
             `x` and `edge_attr` of a TU set hold. A warning names attributes that are left out.
         degree_columns: number of degree columns, e.g. the number that an encoder trained on other graphs expects;
@@ -88,7 +92,7 @@ def load_dataset(
     Reference: Morris et al., "TUDataset: A collection of benchmark datasets for learning with graphs", 2020.
     """
     values = loading(features=features, max_degree=max_degree, **settings)
-    request = Request(values, Path(os.path.abspath(os.path.expanduser(data_root))), mirror, nodes)
+    request = Request(values, Path(os.path.abspath(os.path.expanduser(data_root))), mirror, nodes, role=role)
     try:
         dataset = _read(source, request)
     except Exception as error:  # of a file: a defect that no check has found
@@ -113,6 +117,20 @@ def claiming(source: object, request: Request | None = None) -> Source | None:
         return kind_of(as_path(source), request or Request(Loading(), Path()))
     except (InputError, InputTypeError, OSError):
         return None
+
+
+def usual_of_targets(source: object) -> dict[str, Any]:
+    """Return the settings of a run that the targets of pairs imply, see `graphcl.datasets.sources.Source`."""
+    kind = None if source is None else claiming(source, _TARGETS)
+    return {} if kind is None else kind.usual_of_targets(source)
+
+
+def load_targets(source: object, *arguments: Any, **settings: Any) -> GraphDataset:
+    """Load the targets of pairs by arguments of `load_dataset`, without settings of tables if they are no table."""
+    kind = claiming(source, _TARGETS)
+    if kind is not None and not (isinstance(source, str) and source in datasets):
+        settings = {key: value for key, value in settings.items() if key in kind.settings or key not in _OF_TABLES}
+    return load_dataset(source, *arguments, role="target", **settings)
 
 
 def is_item(source: object) -> bool:

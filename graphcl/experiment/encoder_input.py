@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from graphcl.arguments import Role
 from graphcl.config import Config
 from graphcl.config.settings import TABLE
 from graphcl.datasets import GraphDataset, MappedDataset, load_dataset
-from graphcl.datasets.load import claiming
+from graphcl.datasets.load import claiming, load_targets
 from graphcl.datasets.on_disk import is_on_disk
 from graphcl.datasets.pair_file import with_pairs
 from graphcl.datasets.settings import KEPT_SETTINGS, Features, Loading, loading
@@ -34,6 +35,7 @@ def load_arguments(config: Config) -> dict[str, Any]:
     settings = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
     pairs = None if config.positives in ("views", "group") else config.positives
     more = {"pairs": pairs, "targets": config.targets, "init": config.init, "rows": rows_of(vars(config))}
+    more["towers"] = config.towers
     return {"source": config.dataset, **settings, "categories": categories, **more}
 
 
@@ -43,6 +45,7 @@ def load_with_pairs(
     targets: str | None = None,
     init: str | None = None,
     rows: str = "graphs",
+    towers: str = "shared",
     **settings: Any,
 ) -> GraphDataset:
     """Load a data set, and its pairs and targets if it has them.
@@ -51,25 +54,34 @@ def load_with_pairs(
         source: name or path of the data set.
         pairs: path of a table of pairs.
         targets: name or path of the data set of the targets, if not `source`.
-        init: initial weights, see `Config`, which expect certain columns.
+        init: initial weights, see `Config`, which expect certain columns; separate `towers` those of their own graphs.
         rows: what the method contrasts, see `rows_of`.
+        towers: whether queries and targets have encoders of their own.
         settings: further arguments of `load_dataset`.
     """
     sources, nodes = [source] if targets is None else [source, targets], rows != "graphs"
-    if init is None:
-        named = [name for name in sources if _is_named(name)] or sources
-        of_files = {key: value for key, value in settings.items() if key not in ("mirror", "tu_features")}
-        sets = [load_dataset(name, nodes=nodes, **(settings if name in named else of_files)) for name in sources]
-    else:
-        description, keys = read_saved(init)[0], ("data_root", "mirror", *TABLE)
+    description = None if init is None else read_saved(init)[0]
+    if description is not None:
         stored: dict[str, Any] = {"features": description.features, "max_degree": description.max_degree}
         stored["tu_features"] = description.settings.get("tu_features", "labels")
         for key, value in stored.items():
             if settings.get(key, value) not in (Features.model_fields[key].default, value):
                 raise InputError(f"`{key}` is {value} in `init` {init}, got {settings[key]}; leave it out.")
-        rules = {key: settings[key] for key in keys}
-        sets = [load_for(description, name, nodes=nodes, **rules) for name in sources]
-    return sets[0] if pairs is None else with_pairs(sets[0], pairs, *sets[1:])
+    named = [name for name in sources if _is_named(name)] or sources
+    of_files = {key: value for key, value in settings.items() if key not in ("mirror", "tu_features")}
+
+    def load(name: str, role: Role, description: EncoderDescription | None) -> GraphDataset:
+        if description is not None:
+            rules = {key: settings[key] for key in ("data_root", "mirror", *TABLE)}
+            return load_for(description, name, nodes=nodes, role=role, **rules)
+        read: Callable[..., GraphDataset] = load_dataset if role == "query" else load_targets
+        return read(name, nodes=nodes, **(settings if name in named else of_files))
+
+    dataset = load(source, "query", description)
+    if pairs is None:
+        return dataset
+    own = description if towers == "shared" or description is None else description.target
+    return with_pairs(dataset, pairs, None if targets is None else load(targets, "target", own))
 
 
 def _is_named(source: object) -> bool:
@@ -84,6 +96,7 @@ def load_for(
     data_root: str = "datasets",
     mirror: str | None = None,
     nodes: bool | None = None,
+    role: Role = "query",
     **settings: Any,
 ) -> GraphDataset:
     """Load graphs, and return a data set with the node features that a trained encoder expects.
@@ -99,7 +112,7 @@ def load_for(
         InputError: the graphs do not have the columns that the encoder expects, or see `load_dataset`.
     """
     nodes = rows_of(description.settings) != "graphs" if nodes is None else nodes
-    kind = claiming(source, Request(loading(**settings), Path(data_root), mirror, nodes))
+    kind = claiming(source, Request(loading(**settings), Path(data_root), mirror, nodes, role=role))
     kept = set() if kind is None else kind.settings & KEPT_SETTINGS & description.settings.keys()
     for key in kept:
         if (value := description.settings[key]) != Loading.model_fields[key].default:
@@ -109,7 +122,8 @@ def load_for(
     stored = isinstance(source, GraphDataset) or (isinstance(path, Path) and is_on_disk(path))
     first = features if nodes or not (stored or "labels" in features) else "auto"
     categories, degrees = takes_categories(description.encoder.name), description.max_degree
-    dataset = load_dataset(source, data_root, mirror, first, degrees, categories=categories, nodes=nodes, **settings)
+    load: Callable[..., GraphDataset] = load_dataset if role == "query" else load_targets
+    dataset = load(source, data_root, mirror, first, degrees, categories=categories, nodes=nodes, **settings)
     name, columns = dataset.name, dataset.num_features
     trained = f"the encoder was trained on {description.dataset} with"
     if "labels" in features and dataset.features == "constant" and not isinstance(source, GraphDataset):

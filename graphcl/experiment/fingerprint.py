@@ -38,7 +38,7 @@ def file_digests(config: Config) -> dict[str, str]:
 
 
 def named_files(config: Config) -> list[str]:
-    """Return the imported files, and those that an argument of the method names, such as the `vectors` of `clip`.
+    """Return the imported files, and those that an argument of the method names.
 
     An imported file is left out if it registers names, and the settings use none of them and none is a row.
     """

@@ -22,7 +22,7 @@ from graphcl.experiment.record.output import open_output
 from graphcl.experiment.record.progress import TRACKERS
 from graphcl.experiment.record.run_folder import name_of, new_folder
 from graphcl.experiment.runtime import setup_runtime
-from graphcl.experiment.trial import Trial, warn_of_columns, warn_of_vectors
+from graphcl.experiment.trial import Trial, warn_of_columns
 from graphcl.references.rows import scores_of
 from graphcl.system.progress import showing
 from graphcl.system.signals import lasting_streams
@@ -103,7 +103,6 @@ def run(config: Config) -> RunResult:
             trial = Trial(task, task.config.seeds[0], device, ranks=ranks, checked=True)
             trial.try_step()
             warn_of_columns(task)
-            warn_of_vectors(task)
         task = task.with_settings(ranks.broadcast_object(task.config))
         with open_output(task, device, ranks, clock.seconds) as output:
             for seed in ranks.broadcast_object(output.unfinished):

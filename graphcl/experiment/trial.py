@@ -14,14 +14,13 @@ from torch import Tensor
 from graphcl.augment import Augmentation
 from graphcl.config import Config, build_augmentation
 from graphcl.config.resolve import complete_spec, warn_of_unused
-from graphcl.datasets.tables import kept_rows
 from graphcl.distributed.launch import Ranks
 from graphcl.distributed.modules import synchronise
 from graphcl.distributed.ranks import across
 from graphcl.errors import InputError, warn
 from graphcl.experiment.output import Output, SeedResult
 from graphcl.experiment.scoring import RowBatches, RowScores, sampled
-from graphcl.graphs.columns import read_vectors, warn_of_scales
+from graphcl.graphs.columns import warn_of_scales
 from graphcl.loaders.loader import make_loader
 from graphcl.loaders.samplers import WHOLE
 from graphcl.losses import Loss
@@ -228,27 +227,9 @@ def make_method(task: Task, model: ContrastiveModel, seed: int = 0) -> Method:
     for name, view in (("first", config.views.first), ("second", config.views.second)):
         if name in wanted:
             arguments[name] = build_augmentation(view)
-    if "vectors" in arguments:
-        arguments["vectors"] = matched_vectors(arguments["vectors"], task.dataset)
     with seeded(seed):
         method: Method = methods[config.method["name"]](model, Loss(**config.loss), **arguments)
     return method.to(next(model.parameters()).device)
-
-
-def matched_vectors(vectors: Any, dataset: Any) -> Any:
-    """Return a row for each graph, if `vectors` have a row for each row of the source, of which some were left out.
-
-    Raises:
-        InputError: the number of rows fits neither.
-    """
-    invalid = getattr(dataset, "invalid", ())
-    if not invalid or (isinstance(vectors, str) and not vectors):
-        return vectors
-    n, rows = len(dataset), read_vectors(vectors, check=False)
-    if len(rows) not in (n, n + len(invalid)):
-        both = f"each of the {n + len(invalid)} rows of the table, or of the {n} that were read"
-        raise InputError(f"`vectors` must have one row for {both}, got {len(rows)}.")
-    return rows if len(rows) == n else rows[kept_rows(n, invalid)]
 
 
 def make_augmentations(config: Config) -> tuple[Augmentation, Augmentation]:
@@ -269,22 +250,3 @@ def warn_of_columns(task: Task) -> None:
     for key, scale in scales.items():
         if key == "x" or "edge_dim" in encoders.arguments(config.encoder["name"]).required:
             warn_of_scales(scale, f"`{key}` of {dataset.name}")
-
-
-def warn_of_vectors(task: Task) -> None:
-    """Warn if the method trains on vectors of graphs that are scored.
-
-    Raises:
-        InputError: the vectors are not a file, so the run could not be repeated.
-    """
-    config, dataset = task.config, task.dataset
-    if (vectors := config.method.get("vectors")) is None:
-        return
-    if not isinstance(vectors, str):
-        raise InputError("`method.vectors` of a run must be a file, to repeat it; write the array by numpy.save.")
-    if config.eval and dataset.scored:
-        held = "folds" if dataset.split is None else f"part ({len(dataset.split['test'])} graphs)"
-        warn(
-            f"training sees the `vectors` of graphs in the test {held} too; new graphs will lack them, so leave out "
-            "measurements, and columns that tell what is scored."
-        )

@@ -12,14 +12,12 @@
 | `simgrace`    | same graph, perturbed encoder           | batch                     | none                        |
 | `infograph`   | a node's own graph (anchors are nodes)  | batch                     | projector for nodes         |
 | `ad_gcl`      | same graph, weighted edges              | batch                     | adversary                   |
-| `clip`        | vector that describes the graph         | batch                     | projector for vectors       |
 
 "predicted" means that a predictor maps the anchor to the positive; "batch" means the other graphs of the batch. A
 method is a PyTorch module whose `state_dict` holds its state.
 """
 
 from graphcl.methods.ad_gcl import ADGCL
-from graphcl.methods.clip import CLIP
 from graphcl.methods.infograph import InfoGraph
 from graphcl.methods.joao import JOAO, JOAOv2
 from graphcl.methods.memory_bank import MemoryBank
@@ -29,5 +27,5 @@ from graphcl.methods.siamese import BYOL, SimSiam
 from graphcl.methods.simgrace import SimGRACE
 from graphcl.methods.two_views import TwoViews
 
-__all__ = ["ADGCL", "BYOL", "CLIP", "JOAO", "InfoGraph", "JOAOv2", "KeyQueue", "MemoryBank", "Method", "MoCo"]
+__all__ = ["ADGCL", "BYOL", "JOAO", "InfoGraph", "JOAOv2", "KeyQueue", "MemoryBank", "Method", "MoCo"]
 __all__ += ["Outcome", "SimGRACE", "SimSiam", "TwoViews"]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
-from graphcl.arguments import ProjectorName, named_arguments
+from graphcl.arguments import ProjectorName, Role, named_arguments
 from graphcl.distributed import ranks
 from graphcl.errors import InputError, InputTypeError
 from graphcl.graphs.batching import check_batch
@@ -20,8 +20,6 @@ from graphcl.models.interface import accepts, call, check_signature, kind, optio
 from graphcl.models.perceptron import make_projector
 from graphcl.models.pieces import LazyBatch, in_pieces
 
-Role = Literal["query", "target"]
-"""Role of a graph in a pair."""
 ONE_PASS = 8_192
 """Total number of nodes below which two views are encoded in one pass on the CPU."""
 AnyEmbeddings = TypeVar("AnyEmbeddings", bound="Embeddings")

@@ -25,11 +25,11 @@ import torch
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 from torch import Tensor, nn
 
-from graphcl.arguments import Count, Name, ProjectorName, named_arguments, problems, shown
+from graphcl.arguments import Count, Name, ProjectorName, Role, named_arguments, problems, shown
 from graphcl.errors import InputError, one_line
 from graphcl.graphs.columns import Scale
 from graphcl.models.interface import OwnEncoder, accepts, make_encoder, own_encoder, width_of
-from graphcl.models.wrapper import Role, Standardised, Tower
+from graphcl.models.wrapper import Standardised, Tower
 from graphcl.registry import encoders, entry_points
 from graphcl.system.arrays import read_torch_file, write_torch_file
 from graphcl.version import __version__

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
-from graphcl.arguments import ProjectorName
+from graphcl.arguments import ProjectorName, Role
 from graphcl.errors import InputError
 from graphcl.graphs.columns import Scale, standardise
-from graphcl.models.contrastive import ContrastiveModel, Role
+from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.interface import call, optional_arguments, width_of
 from graphcl.models.perceptron import make_projector
 

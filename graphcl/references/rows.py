@@ -66,9 +66,10 @@ class Inputs:
     def has(self) -> set[str]:
         """Return the needs of rows that are met."""
         needs = {need for name in references for need in references.fact(name, "needs").split()}
+        sides = self.dataset.sides
         met = {
             **{need: find_spec(need.removeprefix("module.")) for need in needs if need.startswith("module.")},
-            **{f"graph.{key}": True for key in self.dataset.slices or ()},
+            **{f"graph.{key}": all(key in (side.slices or ()) for side in sides) for key in sides[0].slices or ()},
             "groups": self.parts is not None,
             "dense": self.model.form == "dense",
             "batchnorm": has_batchnorm(self.model.encoder),

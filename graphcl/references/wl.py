@@ -92,9 +92,11 @@ def first_colours(dataset: GraphDataset, graphs: Tensor) -> tuple[np.ndarray, np
 
     Two nodes have the same first colour if their rows of `x` are equal.
     """
-    loaders, n = [], len(dataset)
-    for side, rows in ((dataset, graphs[graphs < n]), (dataset.targets, graphs[graphs >= n] - n)):
-        if side is not None and len(rows):
+    loaders, start = [], 0
+    for side in dataset.sides:
+        rows = graphs[(graphs >= start) & (graphs < start + len(side))] - start
+        start += len(side)
+        if len(rows):
             loader = make_loader(side, 1024)
             loader.batch_sampler.restrict_to(rows)
             loaders.append(loader)

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from torch import nn
 
+from graphcl.arguments import Role
 from graphcl.config import TRAINING, Config
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.settings import KEPT_SETTINGS
@@ -45,9 +46,9 @@ def has_numbers(dataset: GraphDataset) -> bool:
     return bool(dataset[0].x.is_floating_point())
 
 
-def load_initial(init: str, module: nn.Module, encoder: OwnEncoder | None) -> None:
-    """Load the weights of the encoder in the file `init` into `module`."""
-    initial, _ = read_encoder(init, encoder=encoder)
+def load_initial(init: str, module: nn.Module, encoder: OwnEncoder | None, role: Role = "query") -> None:
+    """Load the weights of the encoder in the file `init`, of two towers that of a role, into `module`."""
+    initial, _ = read_encoder(init, encoder=encoder, role=role)
     if isinstance(module, Tower) != isinstance(initial, Tower):  # only one has a projector
         module, initial = (side.encoder if isinstance(side, Tower) else side for side in (module, initial))
     try:
@@ -70,9 +71,6 @@ def describe_encoder(
     """Return the description of one encoder, `spec` if it is `named`, without that of the targets' encoder."""
     tower = isinstance(model.encoder, Tower)
     module = model.encoder.encoder if isinstance(model.encoder, Tower) else model.encoder
-    settings = config.model_dump(include={*TRAINING, *KEPT_SETTINGS})
-    if not isinstance(settings["method"].get("vectors", ""), str):
-        settings["method"]["vectors"] = "an array"
     return EncoderDescription(
         encoder=EncoderName(name=spec["name"], arguments=arguments_of(spec))
         if named
@@ -86,7 +84,7 @@ def describe_encoder(
         max_degree=config.max_degree,
         label_columns=dataset.num_features - dataset.degree_columns if "labels" in dataset.features else 0,
         scales=dict(scales),
-        settings=settings,
+        settings=config.model_dump(include={*TRAINING, *KEPT_SETTINGS}),
         tower=config.projector if tower else None,
     )
 

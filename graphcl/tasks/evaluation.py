@@ -93,7 +93,8 @@ def grouped_parts(dataset: GraphDataset) -> dict[str, np.ndarray] | None:
     part, project = attribute(dataset, "part"), attribute(dataset, "project")
     projects = None if project is None else GroupNumbers()(project, dataset.name).numpy()
     if part is not None:
-        names = [_part(value, graph) for graph, value in enumerate(part)]
+        two = dataset.targets is not None  # whose rows without a pair are in no part
+        names = [None if two and value is None else _part(value, graph) for graph, value in enumerate(part)]
         parts = {name: np.flatnonzero(np.array(names) == name) for name in PARTS}
         if empty := [name for name, rows in parts.items() if not len(rows)]:
             raise InputError(
@@ -137,12 +138,21 @@ def places(dataset: GraphDataset, name: str | None, setting: str) -> Tensor | No
 
 
 def attribute(dataset: GraphDataset, name: str) -> list[Any] | None:
-    """Return an attribute with one value for each row, None where a data set lacks it; or None if all lack it."""
-    sets = [dataset] if dataset.targets is None else [dataset, dataset.targets]
-    columns = [_attribute(side, name) for side in sets]
+    """Return an attribute with one value for each row; None if the graphs lack it.
+
+    Where one side of pairs lacks it, a row has the value of the first row that it is paired with, or None.
+    """
+    columns = [_attribute(side, name) for side in dataset.sides]
     if all(side is None for side in columns):
         return None
-    return [value for side, values in zip(sets, columns, strict=True) for value in values or [None] * len(side)]
+    rows = [
+        value for side, values in zip(dataset.sides, columns, strict=True) for value in values or [None] * len(side)
+    ]
+    if None in columns and dataset.relation is not None:
+        nodes = dataset.relation.nodes.tolist()
+        for one, two in zip(*(nodes if columns[0] is None else nodes[::-1]), strict=True):
+            rows[one] = rows[two] if rows[one] is None else rows[one]
+    return rows
 
 
 def _attribute(dataset: GraphDataset, name: str) -> list[Any] | None:

@@ -24,10 +24,10 @@ from graphcl.methods import Method
 from graphcl.models.batchnorm import calibrate
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.interface import OwnEncoders, accepts
-from graphcl.models.saved import EncoderDescription
+from graphcl.models.saved import EncoderDescription, read_saved
 from graphcl.models.wrapper import Tower, TwoTowers
 from graphcl.registry import tasks
-from graphcl.tasks.encoder import describe_encoder, encoder_maker, has_numbers
+from graphcl.tasks.encoder import describe_encoder, encoder_maker, has_numbers, load_initial
 from graphcl.tasks.task import CALIBRATION_SEED, EMBED_BATCH, Task, both
 from graphcl.training.epoch import Epoch
 from graphcl.training.loop import embed
@@ -140,7 +140,12 @@ class Pairs(Task):
         with seeded(seed):
             query, target = make(), make_target()
             first = Tower(query, config.projection, config.projector)
-            return TwoTowers(first, Tower(target, first.out_channels, config.projector))
+            second = Tower(target, first.out_channels, config.projector)
+            if config.init is not None and trained:
+                load_initial(config.init, first, encoders[0])
+                if read_saved(config.init)[0].target is not None:
+                    load_initial(config.init, second, encoders[1], "target")
+            return TwoTowers(first, second)
 
     def check_encoder(self, encoder: nn.Module) -> None:
         """Raise InputError if one encoder is to encode queries and targets that have other columns."""
@@ -217,9 +222,12 @@ class Pairs(Task):
         return super().offers - (set() if self.targets is None else {"labels", "copies"})
 
     def together(self) -> dict[str, Any]:
-        """Return the listed pairs and the rows that are searched; of groups, the groups."""
+        """Return the listed pairs and the rows that are searched, of two data sets both ways; or the groups."""
         relation = self.dataset.relation
-        return super().together() if relation is None else {"pairs": relation.nodes, "targets": relation.targets}
+        if relation is None:
+            return super().together()
+        back = {} if self.targets is None else {"queries": torch.arange(len(self.dataset))}
+        return {"pairs": relation.nodes, "targets": relation.targets, **back}
 
     def refusal(self, evaluator: str) -> tuple[str, str]:
         """Return why an evaluator does not fit, and the need whose usual evaluator does."""

@@ -76,7 +76,6 @@ WITHOUT = {
     "targets": GROUP,
     "towers": GROUP,
     "target_encoder": GROUP,
-    "init": {"towers": "separate", "encoder": "gin"},
     "projection": {"encoder": "wl_sparse", **GROUP},
     "projector": {"encoder": "wl_sparse", **GROUP},
     "positives": {"method": "infograph"},
@@ -88,7 +87,7 @@ WITHOUT = {
 """Setting -> settings with which it has none, or that it contradicts."""
 MORE = {
     "encoder.readout": "max", "encoder.hidden_channels": 4, "evaluation.sample": 50,
-    "neighbours": [3], "targets": "synthetic", "towers": "separate", "init": "x.pt",
+    "neighbours": [3], "targets": "synthetic", "towers": "separate",
     "target_encoder": "deep_sets", "projection": 8, "projector": "mlp", "positives": "group",
     "resume": True, "loss": "supcon", "encoder": "wl_sparse", "method": "moco",
 }  # fmt: skip

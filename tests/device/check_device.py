@@ -30,7 +30,6 @@ from graphcl.training import epoch
 from graphcl.training.checkpoint import Checkpoints
 from tests.conftest import small_graphs
 from tests.device.draws import CpuDraws
-from tests.methods.small import vectors
 from tests.strategies import assert_same_graphs, copies, lollipop
 
 try:
@@ -245,9 +244,7 @@ def method_of(name, dataset, device, encoder="gin"):
         model = ContrastiveModel(encoders[encoder](dataset.num_features, **extra))
     known = {"num_graphs": len(dataset), "first": VIEW, "second": VIEW}
     given = {key: known[key] for key in methods.arguments(name).required if key in known}
-    if name == "clip":
-        given["vectors"] = vectors(len(dataset))
-    usual = methods.facts(name).get("loss") or make_config({"method": name} if name != "clip" else {}).loss["name"]
+    usual = methods.facts(name).get("loss") or make_config({"method": name}).loss["name"]
     return methods[name](model.to(device), Loss(usual), **given).to(device)
 
 

@@ -13,7 +13,7 @@ from graphcl.distributed import ranks
 from graphcl.distributed.modules import data_parallel, synchronise
 from graphcl.graphs.batching import with_entries
 from graphcl.registry import methods
-from tests.methods.small import OF_GRAPHS, graphs, pick, schedule, seeded, vectors
+from tests.methods.small import OF_GRAPHS, graphs, pick, schedule, seeded
 
 SHARD, COUNT, STEPS = 3, 36, 2
 """Graphs per rank in a batch, graphs in total, steps of SGD."""
@@ -28,7 +28,6 @@ CASES = {
     "infograph": [("infonce", {"engine": "tiled"}, {}), ("dclw", {}, {}), ("instance_nce", {}, {})],
     "ad_gcl": [("dcl", {}, {})],
     "simgrace": [("infonce", {}, {"eta": 0.1})],
-    "clip": [("adnce", {"negatives": "all"}, {"vectors": vectors(COUNT)})],
 }
 """Method -> (loss, its arguments, the method's arguments); other methods use infonce."""
 

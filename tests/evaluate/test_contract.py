@@ -155,6 +155,7 @@ INVALID = [
     ("group", [0.5] * 12, r"`group` must hold strings, or whole numbers, -1 for none, got float64"),
     ("pairs", [[0.5], [1]], r"`pairs` must hold whole numbers, got float64"),
     ("targets", [0.5], r"`targets` must hold whole numbers, got float64"),
+    ("queries", [0.5], r"`queries` must hold whole numbers, got float64"),
     ("place", [0.5] * 12, r"`place` must hold whole numbers, got float64"),
     ("place", [1, 2], r"`place` must hold one number for each of 12 rows, got shape \[2\]"),
     ("seed", -1, r"`seed` must be in \[0, 4294967296\), got -1"),

@@ -6,7 +6,6 @@ from graphcl import GraphCL, load_encoder
 from graphcl.registry import methods
 from graphcl.run import main
 from tests.conftest import small_graphs
-from tests.methods.small import vectors
 
 TINY = ["--epochs", "1", "--encoder.hidden-channels", "4", "--eval", "none", "--report", "false", "--seeds", "0"]
 
@@ -15,8 +14,6 @@ TINY = ["--epochs", "1", "--encoder.hidden-channels", "4", "--eval", "none", "--
 def test_a_run_reads_its_own_files(name, saved_graphs, tmp_path, capsys):
     nodes, folder = methods.facts(name).get("rows") == "nodes", str(tmp_path / "run")
     data = ["--dataset", *(["sbm-400"] if nodes else [saved_graphs(), "--batch-size", "12"]), "--method", name]
-    if name == "clip":
-        data += ["--method.vectors", vectors(len(small_graphs()))]
     first = [*data, *TINY]
     assert main([*first, "--resume", folder]) == 0
     for words in (

@@ -11,7 +11,6 @@ from sklearn.base import clone
 from torch_geometric.data import Batch, Data
 
 from graphcl import GIN, GINE, ContrastiveModel, GraphCL, InputError, load_dataset, load_encoder, make_config
-from graphcl.commands.embed import main
 from graphcl.datasets.pair_file import with_pairs
 from graphcl.datasets.synthetic import synthetic_pairs
 from graphcl.evaluate import Kernel
@@ -320,28 +319,6 @@ def test_too_few_pairs_for_a_split_are_refused_before_training(files, tmp_path):
     line = "q: the valid part of the split has 20 graphs, but no two of a group or pair; list more pairs, or name"
     one_line(lambda: run(config), line)
     assert not (tmp_path / "run").exists()
-
-
-def test_vectors_are_targets_and_both_roles_are_embedded(files, tmp_path):
-    """A vector is a graph of one node; NaN is a missing cell, with a column that says so."""
-    draw = np.random.default_rng(0)
-    vectors = draw.normal(size=(N, 3))
-    vectors[0, 1] = np.nan
-    np.save(tmp_path / "v.npy", vectors)
-    dataset = load_dataset(tmp_path / "v.npy")
-    assert (len(dataset), dataset.num_features, dataset[0].num_nodes) == (N, 6, 1)
-    scaled = (vectors - np.nanmean(vectors, 0)) / np.nanstd(vectors, 0)
-    np.testing.assert_allclose(dataset._data.x[:, :3], np.nan_to_num(scaled), rtol=1e-5)
-    np.testing.assert_array_equal(dataset._data.x[:, 3:], ~np.isnan(vectors))
-    rows = "".join(f"q{i},{i}\n" for i in range(N))
-    (tmp_path / "pairs.csv").write_text("query,target\n" + rows)
-    given = {"targets": str(tmp_path / "v.npy"), "positives": str(tmp_path / "pairs.csv")}
-    found = run(settings(files, tmp_path, **given, target_encoder={"name": "deep_sets", "readout": "sum"}))
-    for role, source in (("query", files["dataset"]), ("target", given["targets"])):
-        words = [str(found.folder), "--dataset", source, "--out", str(tmp_path / f"{role}.npz"), "--role", role]
-        assert main(words) == 0
-        with np.load(tmp_path / f"{role}.npz") as arrays:
-            assert arrays["h"].shape == (N, 96)
 
 
 def test_a_share_of_the_pairs_is_part_of_a_larger_share(files, tmp_path):

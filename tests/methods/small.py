@@ -1,10 +1,7 @@
 """Helpers for tests of methods: small graphs, two small models, and one training step."""
 
 import io
-import tempfile
-from pathlib import Path
 
-import numpy as np
 import torch
 from torch import nn
 from torch_geometric.data import Batch, Data
@@ -17,20 +14,6 @@ from tests.strategies import seeded
 
 OF_GRAPHS = [name for name in methods if methods.facts(name).get("rows") != "nodes"]
 """Registered methods that contrast graphs; the others contrast nodes."""
-
-_FOLDER = tempfile.TemporaryDirectory()
-
-
-def vectors(n):
-    """Return the path of a file for the method `clip`: five random numbers for each of n graphs."""
-    file = Path(_FOLDER.name, f"{n}.npy")
-    np.save(file, np.random.default_rng(0).normal(size=(n, 5)))
-    return str(file)
-
-
-def spec(name, n):
-    """Return the setting `method` of the method `name` for n graphs, with a file of vectors where it needs one."""
-    return {"name": name, **({"vectors": vectors(n)} if name == "clip" else {})}
 
 
 def graphs(n=24, seed=0, dtype=torch.float32):

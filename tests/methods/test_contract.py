@@ -38,7 +38,6 @@ from tests.methods.small import (
     seeded,
     step,
     trainable,
-    vectors,
 )
 
 N = 24
@@ -80,12 +79,6 @@ ENTRIES = {
     "simgrace": Entry("infonce", {"eta": 0.1}, {"eta": WEIGHT}, "apart"),
     "infograph": Entry("jsd", refuses="queue"),
     "ad_gcl": Entry("dcl", {}, {"drop_penalty": [-5, *WEIGHT], "hidden_channels": HIDDEN}, "apart"),
-    "clip": Entry(
-        "infonce",
-        {"vectors": vectors(N)},
-        {"vectors": [], "hidden_channels": HIDDEN, "regression": [-0.1, 1.5]},
-        "apart",
-    ),
     "grace": Entry("nt_xent", {}, {"nodes_per_step": [0, -5]}, "apart"),
     "bgrl": Entry("byol", {"momentum": 0.9}, {"momentum": MOMENTUM, "hidden_channels": HIDDEN, "rise": [0, -5]}),
     "dgi": Entry("jsd"),
@@ -218,7 +211,7 @@ def test_training_is_the_documented_step(name):
     assert [record.loss for record in history] == pytest.approx(means, rel=1e-6)
 
 
-@pytest.mark.parametrize("name", ["ad_gcl", "bgrl", "byol", "clip", "grace", "simgrace", "simsiam", "two_views"])
+@pytest.mark.parametrize("name", ["ad_gcl", "bgrl", "byol", "grace", "simgrace", "simsiam", "two_views"])
 def test_a_loss_that_draws_uses_the_given_generator(name):
     """Equal draws give equal losses, others another loss; the global generator stays as it is."""
     method = build(name, Loss("sigreg", num_directions=2)).eval()
@@ -329,7 +322,7 @@ def test_bad_losses_get_one_line(name):
             method = build(name, loss)
             with pytest.raises(InputError, match=line):
                 method(*views_of(method, list(range(8)), 0))
-    if name in ("memory_bank", "clip"):
+    if name == "memory_bank":
         method = build(name)
         with pytest.raises(InputError, match=rf"^method `{name}` needs the indices of a batch's graphs; use Resident"):
             method(*views_of(method, [0, 1], 0))

@@ -15,7 +15,7 @@ from graphcl.models.wrapper import Tower, TwoTowers
 from graphcl.registry import methods
 from graphcl.run import main
 from tests.conftest import overriding
-from tests.methods.small import OF_GRAPHS, Summed, graphs, seeded, spec
+from tests.methods.small import OF_GRAPHS, Summed, graphs, seeded
 from tests.methods.small import make_model as model_of
 
 N = 24
@@ -42,10 +42,10 @@ def test_every_column_of_pairs_changes_the_rows_or_is_refused(name):
     for column, values in COLUMNS.items():
         pairs = {**PAIRS, column: values}
         if column in used:
-            assert not torch.equal(rows(pairs, method=spec(name, N)), rows(PAIRS, method=spec(name, N)))
+            assert not torch.equal(rows(pairs, method=name), rows(PAIRS, method=name))
         else:
             with pytest.raises(InputError, match=REFUSED):
-                rows(pairs, method=spec(name, N))
+                rows(pairs, method=name)
 
 
 def test_a_loss_that_ignores_a_column_is_refused(tmp_path, capsys):
@@ -138,7 +138,7 @@ def test_both_towers_are_trained_or_separate_towers_are_refused(name):
     for graph in targets:
         graph.x = graph.x[:, :3]
     pairs, config = [(number, number) for number in range(N)], []
-    given = {"towers": "separate", "epochs": 1, "batch_size": 8, "method": spec(name, N)}
+    given = {"towers": "separate", "epochs": 1, "batch_size": 8, "method": name}
     estimator = GraphCL(**given)
     if "towers" not in methods.facts(name).get("pairs", ""):
         with pytest.raises(

@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from graphcl import load_dataset, make_config
+from graphcl.datasets.load import load_targets
+from graphcl.datasets.pair_file import with_pairs
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores
 from graphcl.evaluate.needs import NEEDS
@@ -33,6 +35,8 @@ def test_facts_are_known():
         "numbers",
         "dense",
         "graph.smiles",
+        "query.smiles",
+        "vectors",
         "module.rdkit",
         "groups",
         "init",
@@ -60,7 +64,12 @@ def test_every_row_is_scored_in_a_run():
     of_molecules = rows_of(molecules, eval=["knn"], **small, **FOLDS)
     nodes = {"encoder": {"name": "node_gcn", "hidden_channels": 8}, "method": "grace"}
     of_nodes = rows_of(load_dataset("sbm-400", nodes=True), eval=["nmi"], evaluation={}, **nodes)
-    found = {row for scores in (pairs, of_molecules, of_nodes) for each in scores.values() for row in each}
+    paired = {"positives": "pairs", "towers": "separate", "target_encoder": "perceptron"}
+    smiles = [f"C{'C' * size}{'O' * (size % 3)}" for size in range(40)]
+    of_vectors = with_pairs(load_dataset(smiles), [(i, i) for i in range(40)], load_targets(torch.randn(40, 3)))
+    of_vectors = rows_of(of_vectors, **small, **paired)
+    several = (pairs, of_molecules, of_nodes, of_vectors)
+    found = {row for scores in several for each in scores.values() for row in each}
     assert found == {*references} - {"initial"}  # of a run with `init`
     assert "majority" not in pairs["retrieval"]
     assert not {"random", "wl"} & pairs["svm"].keys()

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 from torch import Tensor
 from torch_geometric.data import Data
 
+from graphcl.arguments import Role
 from graphcl.datasets.cache import Mirror
 from graphcl.datasets.dataset import Benchmark, Classes, GraphDataset
 from graphcl.datasets.settings import Loading
@@ -23,8 +24,8 @@ from graphcl.system.files import check_regular
 class Request:
     """The arguments of `load_dataset` or `write_on_disk` besides the source; `data_root` is absolute.
 
-    The last two are of `write_on_disk`: processes to read a source by, and a folder for what they have read, so that
-    it is not lost if they are killed.
+    `executor` and `folder` are of `write_on_disk`: processes to read a source by, and a folder for what they have read,
+    so that it is not lost if they are killed. `role` is that of the source in pairs.
     """
 
     settings: Loading
@@ -33,6 +34,7 @@ class Request:
     nodes: bool = False
     executor: Executor | None = None
     folder: Path = Path()
+    role: Role = "query"
 
 
 class Graphs(NamedTuple):
@@ -99,6 +101,10 @@ class Source:
 
     def usual(self, source: Any) -> dict[str, Any]:
         """Return the settings of a run that `source` implies: `encoder`, of features as they are read, and others."""
+        return {}
+
+    def usual_of_targets(self, source: Any) -> dict[str, Any]:
+        """Return the settings of a run that `source` implies as the targets of pairs."""
         return {}
 
     def read(self, source: object, request: Request) -> object:

@@ -1,4 +1,4 @@
-"""Read graphs from files and folders: of PyG, of networkx, of `graphcl pack`, and matrices of numbers."""
+"""Read graphs from files and folders: of PyG, of networkx, and of `graphcl pack`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch_geometric.data import Data
 from torch_geometric.data.separate import separate
 
@@ -18,7 +17,6 @@ from graphcl.datasets.settings import Attributes
 from graphcl.datasets.sources import Graphs, Request, Source
 from graphcl.datasets.sources.objects import collate_objects
 from graphcl.errors import InputError, one_line, reason
-from graphcl.graphs.columns import read_vectors, standardised_vectors
 from graphcl.registry import sources
 from graphcl.system.arrays import read_torch_file
 from graphcl.system.files import read_json
@@ -118,28 +116,6 @@ class Packed(Source):
             if asked not in ("auto", None, stored) and (key == "features" or "degree" in settings.features):
                 raise InputError(f"`{key}` is {asked!r}, but {dataset.name} was written with {stored!r}; leave it out.")
         return dataset
-
-
-@sources.register("vectors", takes="a .npy file of numbers [n, d], as targets of pairs")
-class Vectors(Source):
-    """Matrix of numbers; each row is a graph of one node, so that an encoder of graphs embeds it.
-
-    The columns of `x` are standardised over all rows and clamped to -5 .. 5. A missing cell, NaN, is 0; then as
-    many columns follow that are 1 where a cell has a number.
-    """
-
-    place = 100
-    suffixes = (".npy",)
-
-    def read(self, source: Any, request: Request) -> object:
-        """Return the rows as graphs."""
-        rows = torch.from_numpy(standardised_vectors(read_vectors(source))).float()
-        present = ~rows.isnan()
-        x = rows.nan_to_num()
-        x = x if bool(present.all()) else torch.cat([x, present.float()], dim=1)
-        starts = torch.arange(len(x) + 1)
-        edges = torch.zeros(2, 0, dtype=torch.long)
-        return Graphs(source.stem, Data(x=x, edge_index=edges), {"x": starts, "edge_index": torch.zeros_like(starts)})
 
 
 def _files(folder: Path, suffix: str) -> list[Path]:

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
+from graphcl.arguments import Role
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.evaluate.on_split import PARTS, task_names
 from graphcl.evaluate.scores import NUMBERS
 from graphcl.models.contrastive import Embeddings, arrays_of
 from graphcl.models.saved import EncoderDescription, Weights, read_saved, save_encoder
-from graphcl.models.wrapper import Role
 from graphcl.system.arrays import id_arrays, read_arrays
 from graphcl.system.files import MAX_METRICS, read_text, write_text, write_whole
 

@@ -208,8 +208,7 @@ def descriptors_and_trained(inputs: Inputs) -> Tensor:
 
 
 def _smiles(inputs: Inputs) -> tuple[str, ...]:
-    smiles: list[str] = inputs.dataset._data.smiles
-    return tuple(smiles[index] for index in inputs.dataset.indices())
+    return tuple(side._data.smiles[index] for side in inputs.dataset.sides for index in side.indices())
 
 
 def side_by_side(*embeddings: Tensor) -> Tensor:

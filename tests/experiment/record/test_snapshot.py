@@ -13,7 +13,7 @@ from graphcl.experiment.trial import Trial
 from graphcl.report.figures import plot_indices, principal_plane
 from graphcl.tasks.task import make_task
 from tests.conftest import small_graphs
-from tests.methods.small import OF_GRAPHS, seeded, spec
+from tests.methods.small import OF_GRAPHS, seeded
 from tests.training.helpers import equal
 from tests.trials import make_method, make_model
 
@@ -36,7 +36,7 @@ def test_two_equal_views_have_the_cosine_one(dataset):
 
 @pytest.mark.parametrize("name", OF_GRAPHS)
 def test_a_snapshot_changes_neither_the_method_nor_the_draws(name, dataset):
-    config = make_config({"method": spec(name, len(dataset)), "encoder": {"name": "gin", "hidden_channels": 8}})
+    config = make_config({"method": name, "encoder": {"name": "gin", "hidden_channels": 8}})
     trial = Trial(make_task(config, dataset), 0, torch.device("cpu"))
     method = trial.method
     before, draws = copy.deepcopy(method), torch.get_rng_state()

@@ -15,7 +15,7 @@ from graphcl.sweep.run_cells import run_cell
 from graphcl.sweep.table import make_table
 from graphcl.sweep.write import to_markdown
 from tests.datasets.ogb_files import files_of, make_molecules, write_archive
-from tests.methods.small import OF_GRAPHS, spec
+from tests.methods.small import OF_GRAPHS
 from tests.trials import try_settings
 
 pytest.importorskip("ogb", reason="ogb is not installed")
@@ -98,7 +98,7 @@ def test_every_method_takes_it_with_its_encoder(place):
     assert make_config(settings).encoder == {"name": "molecule_gine", "hidden_channels": 8, **facts}
     dataset = load_dataset("ogbg-molhiv", place / "root", place / "archives")
     for name in OF_GRAPHS:
-        try_settings(make_config({**settings, "method": spec(name, len(dataset))}), dataset)
+        try_settings(make_config({**settings, "method": name}), dataset)
 
 
 def test_a_sweep_over_sets_of_both_kinds(place):
