@@ -20,6 +20,7 @@ from graphcl.config.resolve import NAMED, choices, similar_settings, to_yaml
 from graphcl.datasets.settings import split_columns, split_names
 from graphcl.errors import InputError
 from graphcl.registry import Registry, evaluators, import_files, sources
+from graphcl.system.memory import import_pyg
 from graphcl.version import __version__
 
 S = TypeVar("S", bound=BaseModel)
@@ -113,6 +114,7 @@ class Command(Generic[S]):
         values = override(values, typed_values, self.model)
         if "torch" not in sys.modules and sys.stderr.isatty():
             print("loading PyTorch ...", file=sys.stderr)  # the import takes seconds
+        import_pyg()
         settings = self.validate(values, [*last]) if self.validate else self.model_validate(values)
         if "print_config" in last:
             print(to_yaml(settings), end="")

@@ -94,16 +94,15 @@ def make_folds(
 
     An evaluator that accepts sparse matrices of SciPy passes `embedding(h, sparse=True)`.
     """
-    from sklearn.model_selection import StratifiedKFold
-
     h = h if hasattr(h, "tocsr") else embedding(h)
     classes, labels = class_indices(y, h.shape[0])
     if cv is None:
         outer, inner_folds = _outer_parts(classes, labels, seed, folds, inner_folds)
     else:
         outer, inner_folds = _own_parts(cv, classes, labels, inner_folds)
-    inner_split = StratifiedKFold(inner_folds, shuffle=True, random_state=seed)
-    inner = [(train[fit], train[held]) for train, _ in outer for fit, held in inner_split.split(train, labels[train])]
+    inner = [
+        (train[fit], train[held]) for train, _ in outer for fit, held in stratified(labels[train], inner_folds, seed)
+    ]
     return Folds(h, labels, outer, inner, inner_folds, seed, worker_count(workers), on_fold, on_test)
 
 
@@ -112,10 +111,25 @@ def outer_folds(labels: np.ndarray, seed: int, folds: int) -> list[Part]:
 
     There are at most as many folds as the smallest class has graphs.
     """
-    from sklearn.model_selection import StratifiedKFold
-
     folds = min(folds, int(np.bincount(labels).min()))
-    return list(StratifiedKFold(folds, shuffle=True, random_state=seed).split(labels, labels)) if folds > 1 else []
+    return stratified(labels, folds, seed) if folds > 1 else []
+
+
+def stratified(labels: np.ndarray, folds: int, seed: int) -> list[Part]:
+    """Return the folds of `StratifiedKFold(folds, shuffle=True, random_state=seed)` of scikit-learn.
+
+    Importing `sklearn.model_selection` takes a second. The sorted labels are dealt to the folds in turn, which gives
+    the size of each class in each fold. The rows of a class are assigned at random, the class of the first row first.
+    """
+    random, dealt = np.random.RandomState(seed), np.arange(len(labels)) % folds
+    classes, first, counts = np.unique(labels, return_index=True, return_counts=True)
+    appearance, fold = np.argsort(first), np.empty(len(labels), np.int64)
+    ends = np.cumsum(counts[appearance])
+    for label, start, end in zip(classes[appearance], ends - counts[appearance], ends, strict=True):
+        of_class = np.sort(dealt[start:end])
+        random.shuffle(of_class)
+        fold[labels == label] = of_class
+    return [(np.flatnonzero(fold != number), np.flatnonzero(fold == number)) for number in range(folds)]
 
 
 def worker_count(workers: int | None) -> int:

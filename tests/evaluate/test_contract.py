@@ -10,7 +10,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores
-from graphcl.evaluate.folds import pair_dots
+from graphcl.evaluate.folds import pair_dots, stratified
 from graphcl.evaluate.needs import takes
 from graphcl.registry import evaluators
 from tests.evaluate.data import blobs
@@ -83,6 +83,16 @@ def test_no_embedding_of_the_test_fold_reaches_the_choice(name, options):
         found = run(name, other, y, **options)
         assert found.chosen[fold] == right.chosen[fold]
         assert found.inner[fold] == pytest.approx(right.inner[fold])
+
+
+def test_stratified_folds_are_those_of_scikit_learn():
+    rng = np.random.default_rng(0)
+    for seed in range(40):
+        folds, classes = rng.integers(2, 6, 2)
+        y = rng.permutation(np.r_[np.repeat(np.arange(classes), folds), rng.integers(0, classes, rng.integers(0, 60))])
+        split = StratifiedKFold(folds, shuffle=True, random_state=seed).split(y, y)
+        for found, expected in zip(stratified(y, folds, seed), split, strict=True):
+            assert [rows.tolist() for rows in found] == [rows.tolist() for rows in expected], (seed, y)
 
 
 @every
