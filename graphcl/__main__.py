@@ -55,7 +55,7 @@ def _versions() -> list[str]:
 
     about = environment(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     lines = [f"{name}: {version}" for name, version in about["versions"].items() if name != "graphcl"]
-    for part in ("graphs._native", "models._gin", "evaluate.graphs._svm"):
+    for part in ("graphs._native", "losses._native", "models._gin", "evaluate.graphs._svm"):
         try:
             importlib.import_module(f"graphcl.{part}")
             lines.append(f"compiled {part}: yes")

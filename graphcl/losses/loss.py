@@ -24,7 +24,7 @@ from torch.nn import functional
 from graphcl.arguments import LEARN, LEAST_LEARNED, checked, named_arguments, nearest
 from graphcl.distributed import ranks
 from graphcl.errors import InputError
-from graphcl.losses.pairs import Exponent, Pairs, Row, Similarity, gaussian, linear
+from graphcl.losses.pairs import Exponent, Pairs, Row, Similarity, gaussian, linear, without_autocast
 from graphcl.losses.rows import check_weight, compare
 from graphcl.registry import losses
 
@@ -135,7 +135,7 @@ def pairwise(
             pairs = _compare(z1, z2, similarity=similarity, normalized=unit, **of_pairs)
             if weight is not None:
                 check_weight(weight, z1)
-            with torch.autocast(z1.device.type, enabled=False):
+            with without_autocast(z1):
                 terms = formula(pairs, **of_formula).to(pairs.positive.dtype)  # squared distances are in float64
                 if of_pairs["ids"] is not None:
                     terms = terms.masked_fill(pairs.isolated, 0.0)

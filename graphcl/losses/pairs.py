@@ -1,7 +1,7 @@
-"""Pairs of anchors, positives and negatives, which loss formulas reduce, and the engine `dense`.
+"""Pairs of anchors, positives and negatives, which loss formulas reduce.
 
-Two engines hold the negatives, with equal values and gradients: `dense` computes all similarities at once, `tiled`
-(`graphcl.losses.tiled`) in tiles.
+Two engines hold the negatives, with equal values and gradients: `dense` (`graphcl.losses.dense`) holds all similarities
+at once, `tiled` (`graphcl.losses.tiled`) computes them in tiles.
 
 Many losses are a (weighted) logsumexp of the negatives minus the positive. They sum exp(P(c)) over the negatives. The
 exponent P is a polynomial of the similarity c, such as c / tau (InfoNCE), the logarithm of a Gaussian (ADNCE), or their
@@ -15,8 +15,9 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -101,8 +102,8 @@ class Exponent:
 
     @functools.cached_property
     def is_small(self) -> bool:
-        """Whether |P| < 60 on all cosines. A float32 sum of a million terms e^P is then finite."""
-        return all(abs(float(horner(self.total, c / 64 - self.center))) < 60 for c in range(-65, 66))
+        """Whether |P| < 60 on all cosines, by a bound. A float32 sum of a million terms e^P is then finite."""
+        return horner(tuple(map(abs, self.total)), 65 / 64 + abs(self.center)) < 60
 
     def __call__(self, similarity: Tensor) -> Tensor:
         """Return P(c) for each entry of `similarity`. Only the part `free` is differentiated."""
@@ -156,12 +157,14 @@ class Comparison:
         key_sets: for each set of anchors (set 0, or sets 0 and 1), the sets of keys.
         similarity: similarity function of two rows.
         ids: ids of the anchors `[N]` and of the queue's rows `[Q]`, for the mask `ids`.
+        positive: similarity of each anchor to its positive, `[A]`, or None to compute it from the rows.
     """
 
     sets: tuple[Tensor, ...]
     key_sets: tuple[tuple[KeySet, ...], ...]
     similarity: Similarity = "cosine"
     ids: tuple[Tensor, Tensor] | None = None
+    positive: Tensor | None = None
 
     def same_ids(self, rows: slice = slice(None), keys: slice = slice(None)) -> Tensor:
         """Return a mask `[rows, keys]` that is True where an anchor and a row of the queue have the same id."""
@@ -183,6 +186,37 @@ class Comparison:
         x, y = x - origin, y - origin
         squares = x.square().sum(dim=1)[:, None] + y.square().sum(dim=1)
         return (squares - 2 * x @ y.T).clamp(min=0)
+
+    def row(self) -> Row:
+        """Return the similarities of all anchors with their negatives.
+
+        The matrix contains no entry for an anchor with itself or with its positive. Only rows of the queue with the
+        anchor's id are masked.
+        """
+        batch: dict[tuple[int, int], Tensor] = {}  # indices of the anchors and of the keys -> similarities
+        parts, rest = [], []
+        for anchors, of_anchors in enumerate(self.key_sets):
+            blocks = []
+            for keys, mask in of_anchors:
+                if mask != "diagonal":
+                    blocks.append(self.similarities(self.sets[anchors], self.sets[keys]))
+                elif (keys, anchors) in batch:  # two directions of the same pairs cost one product
+                    batch[anchors, keys] = batch[keys, anchors].T
+                else:
+                    batch[anchors, keys] = self.similarities(self.sets[anchors], self.sets[keys])
+            if blocks:
+                rest.append(torch.cat(blocks, dim=1))
+        if batch:
+            graphs = off_diagonal(torch.stack([*batch.values()])).unflatten(0, (len(self.key_sets), -1))
+            parts.append(graphs.transpose(1, 2).flatten(2).flatten(0, 1))
+        if rest:
+            parts.append(torch.cat(rest))
+        value = torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
+        kept = None
+        if self.ids is not None:  # of the queue, which comes last
+            different = (~self.same_ids()).repeat(len(self.key_sets), 1)
+            kept = torch.nn.functional.pad(different, (value.size(1) - different.size(1), 0), value=True)
+        return Row(value, kept)
 
 
 @dataclass(frozen=True)
@@ -226,6 +260,14 @@ class Row:
         result = values.masked_fill(~(self.kept | none[:, None]), -torch.inf).logsumexp(dim=1)
         return result.masked_fill(none, 0.0)
 
+    def expectation(self, exponent: Exponent) -> tuple[Tensor, Tensor]:
+        """Return weighted means and logs of the sums of weights, `[T]` each, see `Pairs.expectation`."""
+        # Mask before the softmax: a masked entry could dominate the softmax or overflow, and inf * 0 is NaN.
+        log_weight = self.filled(exponent(self.value.detach()), -torch.inf)
+        # The softmax of a row without negatives is NaN, so set it to 0.
+        weight = log_weight.softmax(dim=1).nan_to_num(0.0)
+        return self.sum(weight * self.value), self.logsumexp(log_weight)
+
 
 class Pairs(ABC):
     """Anchors and their positives, with reductions over each anchor's negatives. Subclasses are the engines.
@@ -239,6 +281,9 @@ class Pairs(ABC):
 
     def __init__(self, comparison: Comparison) -> None:
         self.comparison = comparison
+        if comparison.positive is not None:
+            self.positive = comparison.positive
+            return
         a, b = comparison.sets[:2]
         squared_distance = comparison.similarity == "squared_distance"
         positive = (a - b).square().sum(dim=1) if squared_distance else (a * b).sum(dim=1)
@@ -307,55 +352,10 @@ class Pairs(ABC):
         return mean, self.rows(lambda row, mean: row.mean((row.value - mean[:, None]).square()), mean)
 
 
-class DensePairs(Pairs):
-    """`Pairs` with a matrix of all similarities, for small batches and as the reference for the tiled engine.
-
-    The matrix contains no entry for an anchor with itself or with its positive. Only rows of the queue with the
-    anchor's id are masked.
-
-    Attributes:
-        row: the matrix.
-    """
-
-    def __init__(self, comparison: Comparison) -> None:
-        super().__init__(comparison)
-        sets, key_sets = comparison.sets, comparison.key_sets
-        batch: dict[tuple[int, int], Tensor] = {}  # indices of the anchors and of the keys -> similarities
-        parts, rest = [], []
-        for anchors, of_anchors in enumerate(key_sets):
-            blocks = []
-            for keys, mask in of_anchors:
-                if mask != "diagonal":
-                    blocks.append(comparison.similarities(sets[anchors], sets[keys]))
-                elif (keys, anchors) in batch:  # two directions of the same pairs cost one product
-                    batch[anchors, keys] = batch[keys, anchors].T
-                else:
-                    batch[anchors, keys] = comparison.similarities(sets[anchors], sets[keys])
-            if blocks:
-                rest.append(torch.cat(blocks, dim=1))
-        if batch:
-            graphs = off_diagonal(torch.stack([*batch.values()])).unflatten(0, (len(key_sets), -1)).transpose(1, 2)
-            parts.append(graphs.flatten(2).flatten(0, 1))
-        if rest:
-            parts.append(torch.cat(rest))
-        value = torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
-        kept = None
-        if comparison.ids is not None:  # of the queue, which comes last
-            different = (~comparison.same_ids()).repeat(len(key_sets), 1)
-            kept = torch.nn.functional.pad(different, (value.size(1) - different.size(1), 0), value=True)
-        self.row = Row(value, kept)
-
-    def rows(self, function: RowFunction, *per_anchor: Tensor) -> Tensor:
-        """Apply `function` to all anchors at once, see `Pairs`."""
-        return function(self.row, *per_anchor)
-
-    def expectation(self, exponent: Exponent) -> tuple[Tensor, Tensor]:
-        """Return weighted means and logs of the sums of weights, see `Pairs.expectation`."""
-        # Mask before the softmax: a masked entry could dominate the softmax or overflow, and inf * 0 is NaN.
-        log_weight = self.row.filled(exponent(self.row.value.detach()), -torch.inf)
-        # The softmax of a row without negatives is NaN, so set it to 0.
-        weight = log_weight.softmax(dim=1).nan_to_num(0.0)
-        return self.row.sum(weight * self.row.value), self.row.logsumexp(log_weight)
+def without_autocast(some: Tensor) -> AbstractContextManager[Any]:
+    """Return a context in which operations on the device of `some` keep their precision."""
+    kind = some.device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
 def off_diagonal(matrix: Tensor) -> Tensor:
@@ -377,11 +377,13 @@ class Sums:
         comparison: sets of anchors and keys, detached.
         exponents: one exponent P for each sum of e^P.
         expected: whether the mean similarities with weights e^P are wanted, instead of the sums; weights are constants.
+        held: similarities of the tiles, which compiled loops keep for the gradient; None to compute them again.
     """
 
     comparison: Comparison
     exponents: tuple[Exponent, ...]
     expected: bool
+    held: list[Tensor] | None = None
 
     @property
     def slopes(self) -> list[Coefficients]:

@@ -27,7 +27,9 @@ from torch import Tensor
 from graphcl.arguments import checked
 from graphcl.distributed import ranks
 from graphcl.errors import InputError, InputTypeError
-from graphcl.losses.pairs import Comparison, DensePairs, KeySet, Pairs, Similarity
+from graphcl.losses import native
+from graphcl.losses.dense import DensePairs
+from graphcl.losses.pairs import Comparison, KeySet, Pairs, Similarity, without_autocast
 from graphcl.losses.tiled import TiledPairs
 
 Negatives = Literal["cross", "all", "queue"]
@@ -162,13 +164,49 @@ class _Normalize(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, grad_norm: Tensor | None) -> Tensor | None:
-        unit, norm = ctx.saved_tensors
-        along = None
-        if grad is not None:  # in place, as the largest batches are as large as memory
-            along = torch.addcmul(grad, (grad * unit).sum(dim=-1, keepdim=True), unit, value=-1).div_(norm)
-        if grad_norm is None:
-            return along
-        return grad_norm * unit if along is None else along + grad_norm * unit
+        return _slope(grad, grad_norm, *ctx.saved_tensors)
+
+
+def _slope(grad: Tensor | None, grad_norm: Tensor | None, unit: Tensor, norm: Tensor) -> Tensor | None:
+    """Return the gradient by z of the gradients by the unit rows and by the norms."""
+    along = None
+    if grad is not None:  # in place, as the largest batches are as large as memory
+        along = torch.addcmul(grad, (grad * unit).sum(dim=-1, keepdim=True), unit, value=-1).div_(norm)
+    if grad_norm is None:
+        return along
+    return grad_norm * unit if along is None else along + grad_norm * unit
+
+
+class _UnitViews(torch.autograd.Function):
+    """Map two views to the results of `native.unit`, whose norms are an output as in `_Normalize`."""
+
+    @staticmethod
+    def forward(ctx: Any, z1: Tensor, z2: Tensor, copies: int) -> tuple[Tensor, Tensor, Tensor, Tensor, bool]:
+        unit1, unit2, norm, positive, finite = native.unit(z1, z2, copies)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(unit1, unit2, norm)
+        return unit1, unit2, norm, positive, finite
+
+    @staticmethod
+    def backward(
+        ctx: Any,
+        grad1: Tensor | None,
+        grad2: Tensor | None,
+        grad_norm: Tensor | None,
+        grad_positive: Tensor | None,
+        _: Any,
+    ) -> tuple[Tensor | None, ...]:
+        *units, norm = ctx.saved_tensors
+        if grad_norm is None and not torch.is_grad_enabled():
+            return *native.unit_slopes(units, norm, (grad1, grad2), grad_positive, ctx.needs_input_grad), None
+        slopes: list[Tensor | None] = [grad1, grad2]
+        if grad_positive is not None:
+            up = grad_positive.view(-1, len(units[0])).sum(dim=0)[:, None]
+            slopes = [
+                up * units[1 - k] if slope is None else slope + up * units[1 - k] for k, slope in enumerate(slopes)
+            ]
+        norms = (None, None) if grad_norm is None else grad_norm
+        return *(_slope(*each) for each in zip(slopes, norms, units, norm, strict=True)), None
 
 
 # -- choice of pairs ---------------------------------------------------------------------------------------------------
@@ -225,14 +263,14 @@ def compare(
             raise InputError("`ids` and `queue_ids` must be given together, and with a `queue`.")
         for name, labels, rows in (("ids", ids, n), ("queue_ids", queue_ids, queue.size(0))):
             check_tensor(name, labels, z1, (rows,), f"[{rows}], one integer per row", integer=True)
-        by_id = (ids, queue_ids) if len(sets) == 3 else None
+        by_id = (ids.long().contiguous(), queue_ids.long().contiguous()) if len(sets) == 3 else None
     if negatives == "queue" and queue is None:
         raise InputError("`negatives` is 'queue', but `queue` is missing: pass `queue`, or `negatives='cross'`.")
     # For each set of anchors, the views whose rows are keys, on this rank and on the others.
     views = {"cross": [[1], [0]], "all": [[1, 0], [0, 1]], "queue": [[], []] if len(sets) == 3 else [[1], [0]]}
     of_batch = views[negatives][: 1 + symmetric]
-    with torch.autocast(z1.device.type, enabled=False):
-        sets = _prepared(sets, similarity, normalized)
+    with without_autocast(z1):
+        sets, positive, finite = _prepared(sets, similarity, normalized, len(of_batch))
         shared = sorted({view for keys in of_batch for view in keys})
         others: tuple[Tensor, ...] = ()
         if ranks.size() > 1 and shared:
@@ -247,11 +285,11 @@ def compare(
             if len(sets) == 3:
                 key_set.append((2, "ids" if by_id else None))
             key_sets.append(tuple(key_set))
-        comparison = Comparison((*sets, *others), tuple(key_sets), similarity, by_id)
+        comparison = Comparison((*sets, *others), tuple(key_sets), similarity, by_id, positive)
         # Across ranks, check only gathered rows, which are equal on all ranks: if one rank raised alone, others would
         # hang. Other non-finite rows make the loss non-finite.
         for number, name in enumerate(("z1", "z2", "queue")[: len(sets)]):
-            if ranks.size() == 1 or number in (*shared, 2):
+            if (ranks.size() == 1 or number in (*shared, 2)) and not (finite and number < 2):
                 check_finite(name, sets[number])
         for view, rows_of_others in zip(shared, others, strict=False):
             check_finite(f"z{view + 1}", rows_of_others)
@@ -298,14 +336,25 @@ def explicit(
         raise InputError(f"`anchors` and `positives` must be [A, D], `negatives` [M, D] or [A, M, D], got {shapes}.")
     if negatives.size(-2) < 1 or anchors.size(1) < 1:
         raise InputError(f"`negatives` must have at least one row and one column, got {[*negatives.shape]}.")
-    with torch.autocast(anchors.device.type, enabled=False):
-        comparison = Comparison(_prepared([*rows.values()], similarity, normalized), (((2, None),),), similarity)
-        return DensePairs(comparison)
+    with without_autocast(anchors):
+        sets, positive, _ = _prepared([*rows.values()], similarity, normalized)
+        return DensePairs(Comparison(sets, (((2, None),),), similarity, positive=positive))
 
 
-def _prepared(sets: Sequence[Tensor], similarity: Similarity, normalized: bool | None) -> tuple[Tensor, ...]:
-    """Return `sets` in one precision, float32 or float64, with rows of norm 1 if `normalized`, or for the cosine."""
+def _prepared(
+    sets: Sequence[Tensor], similarity: Similarity, normalized: bool | None, copies: int = 1
+) -> tuple[tuple[Tensor, ...], Tensor | None, bool]:
+    """Return `sets` in one precision, float32 or float64, with rows of norm 1 if `normalized`, or for the cosine.
+
+    Also return the cosines of the positives, `copies` times, if they were computed with the norms, else None; and
+    whether the views are known to be finite.
+    """
+    sets = [at_least_float32(rows) for rows in sets]
     if not (similarity == "cosine" if normalized is None else normalized):
-        return tuple(at_least_float32(rows).to(at_least_float32(sets[0]).dtype) for rows in sets)
+        return tuple(rows.to(sets[0].dtype) for rows in sets), None, False
+    others = (normalize(rows).to(sets[0].dtype) for rows in sets[2:])
+    if native.takes(*sets[:2]):
+        unit1, unit2, _, positive, finite = _UnitViews.apply(*sets[:2], copies)
+        return (unit1, unit2, *others), positive if similarity == "cosine" else None, finite
     pair = normalize(torch.cat([*sets[:2]]))  # in one call, which launches fewer operations
-    return *pair.split(sets[0].size(0)), *(normalize(rows).to(pair.dtype) for rows in sets[2:])
+    return (*pair.split(sets[0].size(0)), *others), None, False

@@ -5,8 +5,9 @@ Sums of exponentials are kept as a running maximum and a sum (online logsumexp),
 small on all cosines. One tile serves the anchors of its rows and, if its columns are anchors too, the anchors of its
 columns. The two directions of a symmetric loss thus take one pass, and negatives from an anchor's own view half a pass.
 
-Float32 on CUDA uses Triton kernels (`graphcl.losses.triton_tiles`) if Triton is installed. Otherwise the tiles
-are computed by PyTorch operations, `forward` and `backward`, and fit the CPU cache.
+Float32 on CUDA uses Triton kernels (`graphcl.losses.triton_tiles`) if Triton is installed. Otherwise the tiles fit the
+CPU cache. Their products are PyTorch operations; the rest is in compiled loops (`graphcl.losses.native`) for float32 on
+the CPU, and PyTorch operations otherwise.
 
 References:
     Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018 (arXiv 1805.02867). Cheng et al.,
@@ -23,7 +24,19 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from graphcl.losses.pairs import Coefficients, Comparison, Exponent, Mask, Pairs, Row, RowFunction, Sums, off_diagonal
+from graphcl.losses import native
+from graphcl.losses.pairs import (
+    Coefficients,
+    Comparison,
+    Exponent,
+    Mask,
+    Pairs,
+    Row,
+    RowFunction,
+    Sums,
+    off_diagonal,
+    without_autocast,
+)
 
 TILE = 512
 """Number of rows and of columns of a tile: 1 MB in float32, so that a few tiles fit the L2 cache of a CPU."""
@@ -39,18 +52,17 @@ class TiledPairs(Pairs):
         if self.comparison.similarity == "squared_distance":
             return super().logsumexp(*exponents)
         constant = tuple(exponent.constant() for exponent in exponents)
-        totals = self._sums(constant, expected=False)[0]
+        totals = sum_negatives(self, constant, expected=False)[0]
         if not any(exponent.is_learned for exponent in exponents):
             return tuple(totals)
         with torch.no_grad():
-            means = self._sums(constant, expected=True)[1]
+            means = sum_negatives(self, constant, expected=True)[1]
         return tuple(exponent.varied(*sums) for exponent, *sums in zip(exponents, totals, means, strict=True))
 
     def expectation(self, exponent: Exponent) -> tuple[Tensor, Tensor]:
         """Return weighted means and logs of the sums of weights, see `Pairs.expectation`."""
-        frozen = Exponent((), exponent.total, exponent.center)
-        totals, means = self._sums((frozen,), expected=True)
-        return means[0], totals[0]
+        (total,), (mean,) = sum_negatives(self, (exponent,), expected=True)
+        return mean, total
 
     def rows(self, function: RowFunction, *per_anchor: Tensor) -> Tensor:
         """Apply `function` to chunks of anchors, see `Pairs.rows`. The backward pass recomputes each chunk."""
@@ -64,11 +76,6 @@ class TiledPairs(Pairs):
                 entries = [values[anchors * n + start : anchors * n + rows.stop] for values in per_anchor]
                 results.append(checkpoint(chunk, *sets, *entries, use_reentrant=False))
         return torch.cat(results)
-
-    def _sums(self, exponents: tuple[Exponent, ...], expected: bool) -> tuple[Tensor, Tensor]:
-        apply: Callable[..., tuple[Tensor, Tensor]] = _TiledSums.apply
-        totals, means = apply(Sums(self.comparison, exponents, expected), *self.comparison.sets)
-        return totals if self.comparison.ids is None else totals.masked_fill(self.isolated, 0.0), means
 
 
 def _reduce_chunk(function: RowFunction, comparison: Comparison, anchors: int, rows: slice, *tensors: Tensor) -> Tensor:
@@ -94,48 +101,116 @@ def _reduce_chunk(function: RowFunction, comparison: Comparison, anchors: int, r
     return function(Row(torch.cat(values, dim=1) if len(values) > 1 else values[0], kept), *per_anchor)
 
 
+# -- sums over tiles ---------------------------------------------------------------------------------------------------
+
+
+def sum_negatives(
+    pairs: Pairs, exponents: tuple[Exponent, ...], expected: bool, dense: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Return logsumexps over the negatives and, if `expected`, mean similarities, `[K, A]` each; see `Sums`.
+
+    With `dense`, the similarities are kept for the gradient, and there are second derivatives.
+    """
+    if expected:
+        exponents = tuple(Exponent((), exponent.total, exponent.center) for exponent in exponents)
+    apply: Callable[..., tuple[Tensor, Tensor]] = _TiledSums.apply
+    totals, means = apply(Sums(pairs.comparison, exponents, expected, [] if dense else None), *pairs.comparison.sets)
+    return totals if pairs.comparison.ids is None else totals.masked_fill(pairs.isolated, 0.0), means
+
+
 class _TiledSums(torch.autograd.Function):
     """Autograd function for logsumexps and mean similarities, `[K, A]` each, of K exponents and A anchors."""
 
     @staticmethod
     def forward(ctx: Any, sums: Sums, *sets: Tensor) -> tuple[Tensor, Tensor]:
-        sum_tiles, ctx.differentiate_tiles = tiles(sets[0])
+        sum_tiles, ctx.differentiate_tiles = tiles(sums.comparison)
         totals, means = sum_tiles(sums)
-        ctx.save_for_backward(*sets, *totals)
+        ctx.save_for_backward(totals, *sets, *(sums.held or ()))
         # Drop the sets, which are saved above: keeping them here would create a reference cycle.
-        ctx.sums = replace(sums, comparison=replace(sums.comparison, sets=()))
-        return torch.cat(totals, dim=1), torch.cat(means, dim=1)
+        ctx.sums = replace(sums, comparison=replace(sums.comparison, sets=(), positive=None), held=None)
+        ctx.dense = sums.held is not None
+        return totals, means
 
     @staticmethod
     def backward(ctx: Any, grad_totals: Tensor, grad_means: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():  # `create_graph=True` would return a constant
-            raise RuntimeError("the tiled engine has no second derivative; pass `engine='dense'` to the loss.")
-        kinds = len(ctx.sums.comparison.key_sets)
-        sets, totals = ctx.saved_tensors[:-kinds], list(ctx.saved_tensors[-kinds:])
-        sums = replace(ctx.sums, comparison=replace(ctx.sums.comparison, sets=sets))
-        with torch.autocast(sets[0].device.type, enabled=False):
-            upstream = (grad_means if sums.expected else grad_totals).split(sets[0].size(0), dim=1)
-            return None, *ctx.differentiate_tiles(sums, totals, upstream, ctx.needs_input_grad[1:])
+        needed = ctx.needs_input_grad[1:]
+        totals, *others = ctx.saved_tensors
+        sets, held = tuple(others[: len(needed)]), others[len(needed) :] if ctx.dense else None
+        sums = replace(ctx.sums, comparison=replace(ctx.sums.comparison, sets=sets), held=held)
+        upstream = grad_means if sums.expected else grad_totals
+        with without_autocast(totals):
+            if not torch.is_grad_enabled():
+                return None, *ctx.differentiate_tiles(sums, totals, upstream, needed)
+            if not ctx.dense:  # `create_graph=True` would return a constant
+                raise RuntimeError("the tiled engine has no second derivative; pass `engine='dense'` to the loss.")
+            row = sums.comparison.row()
+            sources = [rows for rows, wanted in zip(sets, needed, strict=True) if wanted]
+            outputs = [row.expectation(p)[0] if sums.expected else row.logsumexp(p(row.value)) for p in sums.exponents]
+            slopes = iter(torch.autograd.grad(outputs, sources, [*upstream], create_graph=True, allow_unused=True))
+            return None, *(next(slopes) if wanted else None for wanted in needed)
 
 
-def tiles(some: Tensor) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return the functions `forward` and `backward` for tensors like `some`: Triton's for float32 on CUDA, if any."""
+def tiles(comparison: Comparison) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Return the passes to use: those of Triton for float32 on CUDA, of compiled loops, or `forward` and `backward`."""
+    some = comparison.sets[0]
     if some.is_cuda and some.dtype == torch.float32 and importlib.util.find_spec("triton") is not None:
         from graphcl.losses import triton_tiles  # imports Triton, which takes time
 
         return triton_tiles.forward, triton_tiles.backward
-    return forward, backward
+    return (compiled_forward, compiled_backward) if compiled(comparison) else (forward, backward)
 
 
-# -- tiles in PyTorch operations: for the CPU, for float64 and for devices without Triton ------------------------------
+# -- tiles in compiled loops: for float32 on the CPU -------------------------------------------------------------------
 
 
-def forward(sums: Sums) -> tuple[list[Tensor], list[Tensor]]:
-    """Return two sums over the negatives of each anchor, for each of the K exponents P of `sums`.
+def compiled(comparison: Comparison) -> bool:
+    """Return whether compiled loops can sum over the negatives."""
+    sets = comparison.sets
+    return comparison.similarity != "squared_distance" and native.takes(*sets) and all(z.dim() == 2 for z in sets)
+
+
+def compiled_forward(sums: Sums) -> tuple[Tensor, Tensor]:
+    """Return the results of `forward`."""
+    some, kinds = sums.comparison.sets[0], len(sums.exponents)
+    n, anchors = some.size(0), some.size(0) * len(sums.comparison.key_sets)
+    state = some.new_zeros(3, kinds, anchors)
+    for k, exponent in enumerate(sums.exponents):
+        if not _small(sums, exponent):
+            state[1, k] = torch.finfo(some.dtype).min
+    at = state.data_ptr()
+    for tile, similarity, _ in _tiles(sums, 1):
+        for k, exponent in enumerate(sums.exponents):
+            places = [at + 4 * (k * anchors + number * n + part.start) for number, part, _ in tile.sides]
+            native.loops.sums(tile.form(sums, exponent, similarity), places[0], places[-1], kinds * anchors)
+    native.loops.finish(at, kinds * anchors)
+    return state[0], state[2]
+
+
+def compiled_backward(sums: Sums, totals: Tensor, upstream: Tensor, wanted: Sequence[bool]) -> list[Tensor | None]:
+    """Return the results of `backward`."""
+    sets, n, anchors = sums.comparison.sets, sums.comparison.sets[0].size(0), totals.size(1)
+    gradients = [torch.zeros_like(rows) if want else None for rows, want in zip(sets, wanted, strict=True)]
+    anchored = (totals := totals.contiguous()).data_ptr(), (upstream := upstream.contiguous()).data_ptr()
+    sloping = [k for k, slope in enumerate(sums.slopes) if any(slope)]
+    for tile, similarity, (gradient,) in _tiles(sums, 2):
+        for k in sloping:
+            offsets = [4 * (k * anchors + number * n + part.start) for number, part, _ in tile.sides]
+            places = [at + offset for offset in (offsets[0], offsets[-1]) for at in anchored]
+            form, slope = tile.form(sums, sums.exponents[k], similarity), (*sums.slopes[k], 0.0, 0.0, 0.0)[:4]
+            native.loops.slopes(form, slope, *places, gradient.data_ptr(), k == sloping[0])
+        tile.add_products(sets, gradient, gradients)
+    return gradients
+
+
+# -- tiles in PyTorch operations: for float64, and where there are no other kernels -----------------------------------
+
+
+def forward(sums: Sums) -> tuple[Tensor, Tensor]:
+    """Return two sums over the negatives of each of the A anchors, for each of the K exponents P of `sums`.
 
     Returns:
-        The logs of the sums of e^P, and the means of the similarities with weights e^P. Each list has one tensor
-        `[K, N]` per set of N anchors. The means are valid only if `sums.expected`.
+        The logs of the sums of e^P, and the means of the similarities with weights e^P, `[K, A]` each. The means are
+        valid only if `sums.expected`.
     """
     some = sums.comparison.sets[0]
     shape = len(sums.exponents), some.size(0)
@@ -147,7 +222,7 @@ def forward(sums: Sums) -> tuple[list[Tensor], list[Tensor]]:
     highest = [torch.stack([some.new_full(shape[1:], start) for start in starts]) for _ in anchors]
     total = [some.new_zeros(shape) for _ in anchors]
     moment = [some.new_zeros(shape) for _ in anchors]
-    for tile, similarity, (first, second, third, _) in _tiles(sums):
+    for tile, similarity, (first, second, third) in _tiles(sums, 4):
         for k, exponent in enumerate(sums.exponents):
             value = _evaluate(exponent.total, exponent.center, similarity, out=first)
             small = _small(sums, exponent)
@@ -165,27 +240,26 @@ def forward(sums: Sums) -> tuple[list[Tensor], list[Tensor]]:
                 total[number][k, part] += weight.sum(dim=axis)
                 if sums.expected:
                     moment[number][k, part] += torch.mul(weight, similarity, out=third).sum(dim=axis)
-    means = [torch.where(weights > 0, weighted / weights, 0.0) for weighted, weights in zip(moment, total, strict=True)]
-    return [weights.log() + shift for weights, shift in zip(total, highest, strict=True)], means
+    weights = torch.cat(total, dim=1)
+    means = torch.where(weights > 0, torch.cat(moment, dim=1) / weights, 0.0)
+    return weights.log() + torch.cat(highest, dim=1), means
 
 
-def backward(
-    sums: Sums, totals: list[Tensor], upstream: Sequence[Tensor], wanted: Sequence[bool]
-) -> list[Tensor | None]:
+def backward(sums: Sums, totals: Tensor, upstream: Tensor, wanted: Sequence[bool]) -> list[Tensor | None]:
     """Return the gradient with respect to each set of rows.
 
     Args:
         sums: sums to differentiate.
         totals: logsumexps returned by `forward`.
-        upstream: gradients with respect to the means if `sums.expected`, else to the logsumexps; `[K, N]` for each set
-            of anchors.
+        upstream: gradients with respect to the means if `sums.expected`, else to the logsumexps, `[K, A]`.
         wanted: whether the gradient of each set is needed; the result is None if not.
     """
     sets = sums.comparison.sets
     gradients = [torch.zeros_like(rows) if want else None for rows, want in zip(sets, wanted, strict=True)]
     # The total of an anchor without negatives is -inf; replace it by 0 so that its gradient is 0 instead of NaN.
-    totals = [total.masked_fill(total.isinf(), 0.0) for total in totals]
-    for tile, similarity, (gradient, first, weights, third) in _tiles(sums):
+    total = totals.masked_fill(totals.isinf(), 0.0).split(sets[0].size(0), dim=1)
+    up = upstream.split(sets[0].size(0), dim=1)
+    for tile, similarity, (gradient, first, weights, third) in _tiles(sums, 5):
         gradient.zero_()
         for k, (exponent, slope) in enumerate(zip(sums.exponents, sums.slopes, strict=True)):
             if not any(slope):
@@ -194,22 +268,18 @@ def backward(
             weights.zero_()
             if _small(sums, exponent):
                 for number, part, axis in tile.sides:
-                    weights += (upstream[number][k, part] * (-totals[number][k, part]).exp()).unsqueeze(axis)
+                    weights += (up[number][k, part] * (-total[number][k, part]).exp()).unsqueeze(axis)
                 weights *= value.exp_()
             else:
                 for number, part, axis in tile.sides:
-                    weight = torch.sub(value, totals[number][k, part].unsqueeze(axis), out=third)
-                    weights.addcmul_(weight.exp_(), upstream[number][k, part].unsqueeze(axis))
+                    weight = torch.sub(value, total[number][k, part].unsqueeze(axis), out=third)
+                    weights.addcmul_(weight.exp_(), up[number][k, part].unsqueeze(axis))
             if len(slope) == 1:
                 gradient.add_(weights, alpha=slope[0])
             else:
                 gradient.addcmul_(weights, _evaluate(slope, exponent.center, similarity, out=value))
         tile.fill_masked(sums, gradient, 0.0)
-        (rows, row_part), (columns, column_part) = tile.rows, tile.columns
-        if (into := gradients[rows]) is not None:
-            into[row_part].addmm_(gradient, sets[columns][column_part])
-        if (into := gradients[columns]) is not None:
-            into[column_part].addmm_(gradient.T, sets[rows][row_part])
+        tile.add_products(sets, gradient, gradients)
     return gradients
 
 
@@ -230,6 +300,24 @@ class _Tile:
         """Index and slice of each set of anchors in the tile, and the tile's axis of their negatives."""
         return [(*self.rows, 1), (*self.columns, 0)] if self.both else [(*self.rows, 1)]
 
+    def form(self, sums: Sums, exponent: Exponent, similarity: Tensor) -> tuple[float, ...]:
+        """Return the tile as the compiled loops take it."""
+        rows, columns = self.rows[1], self.columns[1]
+        ids, diagonal = (0, 0), self.mask == "diagonal" and rows == columns
+        if self.mask == "ids" and sums.comparison.ids is not None:
+            ids = sums.comparison.ids[0][rows].data_ptr(), sums.comparison.ids[1][columns].data_ptr()
+        total, flags = exponent.total, (diagonal, _small(sums, exponent), self.both)
+        form = similarity.data_ptr(), *similarity.shape, *ids, *flags, exponent.center, *total
+        return *form, *[0.0] * (5 - len(total))
+
+    def add_products(self, sets: Sequence[Tensor], gradient: Tensor, into: Sequence[Tensor | None]) -> None:
+        """Add the gradients by the tile's rows and columns; `gradient` is that by the similarities."""
+        (rows, row_part), (columns, column_part) = self.rows, self.columns
+        if (of_rows := into[rows]) is not None:
+            of_rows[row_part].addmm_(gradient, sets[columns][column_part])
+        if (of_columns := into[columns]) is not None:
+            of_columns[column_part].addmm_(gradient.T, sets[rows][row_part])
+
     def fill_masked(self, sums: Sums, values: Tensor, filler: float) -> None:
         """Set the entries of `values` that are not negatives to `filler`, in place."""
         rows, columns = self.rows[1], self.columns[1]
@@ -239,27 +327,36 @@ class _Tile:
             values.masked_fill_(sums.comparison.same_ids(rows, columns), filler)
 
 
-def _tiles(sums: Sums) -> Iterator[tuple[_Tile, Tensor, list[Tensor]]]:
-    """Yield each tile with its similarities, and four uninitialised tensors of this size.
+def _tiles(sums: Sums, count: int) -> Iterator[tuple[_Tile, Tensor, list[Tensor]]]:
+    """Yield each tile with its similarities, and `count` - 1 uninitialised tensors of this size.
 
-    All tiles share the memory of these five tensors, which thus stays in the CPU cache.
+    All tiles share the memory of these tensors, which thus stays in the CPU cache, except similarities that are held.
     """
-    sets, key_sets = sums.comparison.sets, sums.comparison.key_sets
-    buffers = [sets[0].new_empty(TILE * TILE) for _ in range(5)]
+    sets, key_sets, held = sums.comparison.sets, sums.comparison.key_sets, sums.held
+    some, kept = sets[0], iter(held or ())
+    elements = TILE * TILE if held is None else min(TILE, some.size(0)) * min(TILE, max(map(len, sets)))
+    buffers = [some.new_empty(elements) for _ in range(count - (held is not None))]
     for anchors, (keys, mask) in ((anchors, key_set) for anchors, of in enumerate(key_sets) for key_set in of):
         both = keys < len(key_sets) and (anchors, mask) in key_sets[keys]
         if both and keys < anchors:
             continue  # the other direction of the same matrix
         within = anchors == keys
-        for top in range(0, sets[anchors].size(0), TILE):
+        for top in range(0, some.size(0), TILE):
             rows, x = slice(top, top + TILE), sets[anchors][top : top + TILE]
             # Within one set the matrix is symmetric, so the tiles of the upper triangle suffice.
             for left in range(top if within else 0, sets[keys].size(0), TILE):
                 columns, y = slice(left, left + TILE), sets[keys][left : left + TILE]
                 tile = _Tile((anchors, rows), (keys, columns), both and not (within and left == top), mask)
                 size = x.size(0), y.size(0)
-                similarity, *work = (buffer[: size[0] * size[1]].view(size) for buffer in buffers)
-                yield tile, torch.mm(x, y.T, out=similarity), work
+                work = [buffer[: size[0] * size[1]].view(size) for buffer in buffers]
+                if held is None:
+                    similarity = torch.mm(x, y.T, out=work.pop())
+                elif (before := next(kept, None)) is not None:
+                    similarity = before
+                else:
+                    similarity = x @ y.T
+                    held.append(similarity)
+                yield tile, similarity, work
 
 
 def _small(sums: Sums, exponent: Exponent) -> bool:

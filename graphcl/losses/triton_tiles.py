@@ -104,7 +104,7 @@ class Launch:
         return tensors, [*sizes, *_padded(polynomials, 6)], constants | self.options
 
 
-def forward(sums: Sums) -> tuple[list[Tensor], list[Tensor]]:
+def forward(sums: Sums) -> tuple[Tensor, Tensor]:
     """Return logsumexps and mean similarities, see `graphcl.losses.tiled.forward`."""
     launch, numbers = Launch(sums, FORWARD), range(len(sums.exponents))
     totals, expected = [], []
@@ -123,12 +123,10 @@ def forward(sums: Sums) -> tuple[list[Tensor], list[Tensor]]:
         totals.append(logs.logsumexp(dim=0))
         weights = torch.where(logs > -torch.inf, logs - totals[-1], -torch.inf).exp()
         expected.append((weights * means).sum(dim=0) if sums.expected else totals[-1])
-    return totals, expected
+    return torch.cat(totals, dim=1), torch.cat(expected, dim=1)
 
 
-def backward(
-    sums: Sums, totals: list[Tensor], upstream: Sequence[Tensor], wanted: Sequence[bool]
-) -> list[Tensor | None]:
+def backward(sums: Sums, totals: Tensor, upstream: Tensor, wanted: Sequence[bool]) -> list[Tensor | None]:
     """Return the gradients of the sets, see `graphcl.losses.tiled.backward`."""
     launch = Launch(sums, BACKWARD)
     sets, key_sets = sums.comparison.sets, sums.comparison.key_sets
@@ -140,7 +138,7 @@ def backward(
         slopes = [sums.slopes[k] for k in two]
         anchored = [
             (torch.stack([LOG2_E * total[k] for k in two]), torch.stack([gradient[k] for k in two]))
-            for total, gradient in zip(totals, upstream, strict=True)
+            for total, gradient in zip(*(z.split(sets[0].size(0), dim=1) for z in (totals, upstream)), strict=True)
         ]
         for number, (x, into) in enumerate(zip(sets, new, strict=True)):
             if into is None:
