@@ -162,11 +162,14 @@ class ContrastiveModel(nn.Module):
         Both views are encoded in one pass if the encoder supports it and one pass is faster. BatchNorm always
         normalises each view separately, and updates its running statistics first with view 1, then with view 2.
         """
-        both = self._encode_both(view1, view2)
+        both = self.encode_both(view1, view2)
         return both if isinstance(both, tuple) else both.split([view1.num_graphs, view2.num_graphs])
 
-    def _encode_both(self, view1: Batch, view2: Batch) -> Tensor | tuple[Tensor, Tensor]:
-        """Return the embeddings of each view, or those of both views in one tensor, see `encode_views`."""
+    def encode_both(self, view1: Batch, view2: Batch) -> Tensor | tuple[Tensor, Tensor]:
+        """Return the embeddings of each view, or those of both views in one tensor, see `encode_views`.
+
+        A model of other embeddings overrides this method.
+        """
         target = self.role("target")
         if target is not self or self._is_large(view1) or self._is_large(view2):
             return self.encode(view1), target.encode(view2)
@@ -200,7 +203,7 @@ class ContrastiveModel(nn.Module):
         if self._is_large(view1) or self._is_large(view2):
             h, z1 = self.rows(view1)
             return h, z1, self.role("target")(view2)
-        both = self._encode_both(view1, view2)
+        both = self.encode_both(view1, view2)
         if isinstance(both, tuple):
             z1, z2 = self.project(*both)
             return both[0], z1, z2

@@ -40,7 +40,7 @@ class NodeModel(ContrastiveModel):
         """Return the embeddings `[N, H]` of the nodes of `batch`; `edge_weight` is not supported."""
         return self.encode_nodes(batch)[1][: batch.get("num_seeds")]
 
-    def encode_views(self, view1: Batch, view2: Batch) -> tuple[Tensor, Tensor]:
+    def encode_both(self, view1: Batch, view2: Batch) -> tuple[Tensor, Tensor]:
         """Return the embeddings `[N, H]` of each view."""
         return self.encode(view1), self.encode(view2)
 

@@ -141,11 +141,9 @@ class SparseModel(ContrastiveModel):
         of_edges = batch.get("edge_attr")
         return self.encoder.rows(batch.x, batch.edge_index, batch.batch, size=batch.num_graphs, edge_attr=of_edges)
 
-    def encode_views(self, view1: Batch, view2: Batch) -> tuple[Tensor, Tensor]:
-        """Return a dense matrix for each view, `[B, C]`, with the inner products of the rows of both."""
-        rows = SparseRows.cat([self.encode(view1), self.encode(view2)])
-        h1, h2 = shared_columns(rows).split([view1.num_graphs, view2.num_graphs])
-        return h1, h2
+    def encode_both(self, view1: Batch, view2: Batch) -> Tensor:
+        """Return a dense matrix of both views, `[2 B, C]`, with the inner products of their rows."""
+        return shared_columns(SparseRows.cat([self.encode(view1), self.encode(view2)]))
 
     def embedder(self) -> Callable[[Batch], SparseRows]:
         """Return a function from a batch to its rows, with the digest of the encoder."""
