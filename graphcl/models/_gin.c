@@ -131,7 +131,7 @@ static void add_up(Call *c, i64 l) {
     for (i64 s = 0; s < c->segments; s++) {
         const float *dw1 = c->partial + s * c->partial_size, *dw2 = dw1 + H * K, *db1 = dw2 + H * H, *db2 = db1 + H;
         for (i64 i = 0; i < H; i++)
-            for (i64 j = 0; j < layer->width; j++) layer->dw1[i * layer->width + j] += dw1[i * K + j];
+            for (i64 j = 0; j < layer->width; j++) layer->dw1[i * layer->width + j] += dw1[j * H + i]; /* transposed */
         for (i64 i = 0; i < H * H; i++) layer->dw2[i] += dw2[i];
         for (i64 i = 0; i < H; i++) layer->db1[i] += db1[i], layer->db2[i] += db2[i];
     }

@@ -41,12 +41,16 @@ INLINE void NAME(product)(i64 m, i64 n, i64 depth, const float *a, i64 am, i64 a
         float *out = c + j;
         i64 i = 0;
         if (n - j < 2 * LANES) { /* one vector of columns is left */
+            for (; i + ROWS <= m; i += ROWS)
+                NAME(tile)(ROWS, 1, depth, a + i * am, am, ak, right, ldb, out + i * ldc, ldc, start, add, relu);
             for (; i < m; i++)
                 NAME(tile)(1, 1, depth, a + i * am, am, ak, right, ldb, out + i * ldc, ldc, start, add, relu);
             continue;
         }
         for (; i + ROWS <= m; i += ROWS)
             NAME(tile)(ROWS, 2, depth, a + i * am, am, ak, right, ldb, out + i * ldc, ldc, start, add, relu);
+        for (; i + 2 <= m; i += 2)
+            NAME(tile)(2, 2, depth, a + i * am, am, ak, right, ldb, out + i * ldc, ldc, start, add, relu);
         for (; i < m; i++)
             NAME(tile)(1, 2, depth, a + i * am, am, ak, right, ldb, out + i * ldc, ldc, start, add, relu);
     }
@@ -66,11 +70,14 @@ static void NAME(forward_segment)(Call *c, i64 l, i64 segment) {
     for (i64 start = first; start < last; start += BLOCK) {
         i64 rows = last - start < BLOCK ? last - start : BLOCK;
         for (i64 v = start; v < start + rows; v++)
-            for (i64 j = 0; j < K; j += LANES) {
-                vec sum = NAME(load)(c->y + v * K + j);
-                for (i64 e = c->target_ptr[v]; e < c->target_ptr[v + 1]; e++)
-                    sum += NAME(load)(c->y + c->sources[e] * K + j);
-                NAME(store)(layer->total + v * K + j, sum);
+            for (i64 j = 0; j < K; j += 2 * LANES) {
+                i64 next = j + LANES < K ? j + LANES : j; /* the same again, if one vector is left */
+                vec sum = NAME(load)(c->y + v * K + j), more = NAME(load)(c->y + v * K + next);
+                for (i64 e = c->target_ptr[v]; e < c->target_ptr[v + 1]; e++) {
+                    const float *row = c->y + c->sources[e] * K;
+                    sum += NAME(load)(row + j), more += NAME(load)(row + next);
+                }
+                NAME(store)(layer->total + v * K + j, sum), NAME(store)(layer->total + v * K + next, more);
             }
         float *hidden = layer->hidden + start * H, *out = layer->out + start * H;
         NAME(product)(rows, H, width, layer->total + start * K, K, 1, layer->packed1, H, hidden, H, layer->b1, 0, 1);
@@ -99,7 +106,7 @@ static void NAME(normalise_segment)(Call *c, i64 l, i64 segment, const float *me
             vec term = NAME(load)(layer->shift + j) - NAME(load)(mean + j) * factor, pool = {0};
             for (i64 v = c->graph_ptr[g]; v < c->graph_ptr[g + 1]; v++) {
                 vec out = NAME(load)(layer->out + v * H + j), y = out * factor + term;
-                NAME(store)(c->y + v * H + j, y);
+                if (l + 1 < c->layers) NAME(store)(c->y + v * H + j, y);
                 pool += c->raw ? out : y;
             }
             NAME(store)(c->pools + (g * c->layers + l) * H + j, pool);
@@ -114,18 +121,25 @@ static void NAME(gather_segment)(Call *c, i64 l, i64 segment) {
     i64 H = c->hidden;
     double *sums = c->moments + segment * 3 * H;
     int more = l + 1 < c->layers;
+    i64 first = c->first_graph[segment], last = c->first_graph[segment + 1];
+    for (i64 v = c->graph_ptr[first]; v < c->graph_ptr[last] && more; v++)
+        for (i64 j = 0; j < H; j += 2 * LANES) {
+            i64 next = j + LANES < H ? j + LANES : j;
+            vec grad = NAME(load)(c->sent + v * H + j), other = NAME(load)(c->sent + v * H + next);
+            for (i64 e = c->source_ptr[v]; e < c->source_ptr[v + 1]; e++) {
+                const float *row = c->sent + c->targets[e] * H;
+                grad += NAME(load)(row + j), other += NAME(load)(row + next);
+            }
+            NAME(store)(c->grad + v * H + j, grad), NAME(store)(c->grad + v * H + next, other);
+        }
     for (i64 j = 0; j < H; j += LANES) {
         vec plain = {0}, weighted = {0};
         vec mean = NAME(load)(layer->mean + j), deviation = NAME(load)(layer->deviation + j);
-        for (i64 g = c->first_graph[segment]; g < c->first_graph[segment + 1]; g++) {
+        for (i64 g = first; g < last; g++) {
             vec pooled = c->raw ? (vec){0} : NAME(load)(c->dpools + (g * c->layers + l) * H + j);
             for (i64 v = c->graph_ptr[g]; v < c->graph_ptr[g + 1]; v++) {
                 vec grad = pooled;
-                if (more) {
-                    grad += NAME(load)(c->sent + v * H + j);
-                    for (i64 e = c->source_ptr[v]; e < c->source_ptr[v + 1]; e++)
-                        grad += NAME(load)(c->sent + c->targets[e] * H + j);
-                }
+                if (more) grad += NAME(load)(c->grad + v * H + j);
                 NAME(store)(c->grad + v * H + j, grad);
                 plain += grad;
                 weighted += grad * (NAME(load)(layer->out + v * H + j) - mean) * deviation;
@@ -182,7 +196,7 @@ static void NAME(backward_segment)(Call *c, i64 l, i64 segment, const float *pla
             }
             NAME(store)(db1 + j, NAME(load)(db1 + j) + sum);
         }
-        NAME(product)(H, K, rows, inner, 1, H, layer->total + start * K, K, dw1, K, NULL, 1, 0);
+        NAME(product)(layer->width, H, rows, layer->total + start * K, 1, K, inner, H, dw1, H, NULL, 1, 0);
         if (l) NAME(product)(rows, K, H, inner, H, 1, layer->wide1, K, c->sent + start * K, K, NULL, 0, 0);
     }
 }
