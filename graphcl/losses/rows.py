@@ -136,8 +136,10 @@ def normalize(z: Tensor) -> Tensor:
     A row with no entry above 1e-12 in absolute value counts as a zero row and is not scaled. The gradient of a scaled
     row grows with 1 / norm, and a single huge gradient would stop Adam from learning.
     """
-    unit, _ = _Normalize.apply(at_least_float32(z))
-    return unit
+    z = at_least_float32(z)
+    if not z.requires_grad:  # a call of the function takes several times as long as its operations
+        return _Normalize.forward(z)[0]
+    return _Normalize.apply(z)[0]
 
 
 class _Normalize(torch.autograd.Function):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from itertools import islice
 from typing import Any
 
@@ -199,6 +200,8 @@ class Training:
             raise self._error(f"the projections became NaN or infinite ({str(error)[:-1]})") from None
 
     def _amp(self) -> Any:
+        if not self.settings.amp and not torch.is_autocast_enabled(self._device.type):
+            return nullcontext()
         return torch.autocast(self._device.type, torch.bfloat16, self.settings.amp)
 
     def _set_rate(self) -> None:
