@@ -115,6 +115,15 @@ class Registry(Mapping[str, Callable[..., Any]]):
         """Return the first line of the docstring of `name`."""
         return (inspect.getdoc(self[name]) or "").split("\n")[0]
 
+    def modules(self) -> list[str] | None:
+        """Return the modules that the first look-up imports, or None if it, or another import, has registered names."""
+        if self._targets or self._discovered:
+            return None
+        root, names = Path(__file__).parents[1], [point.value for point in entry_points(self.group)]
+        for package in self.packages:
+            names += [f"{package}.{path.stem}" for path in sorted((root / package.replace(".", "/")).glob("*.py"))]
+        return names
+
     def problems(self, name: str, values: Mapping[str, Any], prefix: str = "") -> list[str]:
         """Return one error message per problem with `values` as arguments of `name`; an empty list if valid."""
         try:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import json
 import sys
 import textwrap
 import types
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -295,6 +297,8 @@ for _path, _registry in NAMED.items():
     REGISTRIES.setdefault(_registry.group.removeprefix("graphcl."), (_registry, _path))
 REGISTRIES["evaluators"] = (evaluators, "eval")
 LISTS = (*REGISTRIES, "datasets", "configurations")
+SHIPPED = Path(__file__).with_name("topics.json")
+"""Help texts of the registries, and the modules that they are of; `python -m tests.cli.test_topics` writes it."""
 
 
 def topic(name: str) -> str:
@@ -303,8 +307,12 @@ def topic(name: str) -> str:
     Raises:
         InputError: `name` is unknown.
     """
+    if name in REGISTRIES:  # the shipped text needs no PyTorch
+        shipped = json.loads(SHIPPED.read_text(encoding="utf-8")).get(name, {})
+        if shipped and shipped["modules"] == REGISTRIES[name][0].modules():
+            return str(shipped["text"])
     if name in LISTS:
-        return "\n".join([f"{name}:", *(f"  {member:15} {text}".rstrip() for member, text in _rows(name))]) + "\n"
+        return list_names(name)
     texts = [
         _describe(member, registry, setting)
         for registry, setting in REGISTRIES.values()
@@ -316,6 +324,11 @@ def topic(name: str) -> str:
         names += LISTS
         raise InputError(f"no help about {name!r}; {nearest(name, names)}; topics: all, {', '.join(LISTS)}.")
     return "\n".join(texts)
+
+
+def list_names(kind: str) -> str:
+    """Return the help text of the list `kind`, such as `losses`."""
+    return "\n".join([f"{kind}:", *(f"  {member:15} {text}".rstrip() for member, text in _rows(kind))]) + "\n"
 
 
 def _describe(name: str, registry: Registry, setting: str) -> str:
