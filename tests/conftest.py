@@ -1,6 +1,9 @@
 import functools
+import gc
+import os
 import re
 import socket
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.metadata import distribution
@@ -14,6 +17,10 @@ from torch_geometric.data import Data, InMemoryDataset
 
 from graphcl.datasets import load_dataset
 from graphcl.datasets.sources import objects
+
+# Else each process of a test compiles all modules anew, and rewrites the assertions of all tests.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 torch.set_num_threads(1)  # more threads do not help small tensors, and are much slower on a busy machine
 
@@ -36,6 +43,22 @@ def pytest_configure() -> None:
     if not named <= installed:
         command = "rm -rf graphcl.egg-info && pip install --no-deps --no-build-isolation -e ."  # an old one hides it
         pytest.exit(f"entry points of pyproject.toml are not installed: {named - installed}; run: {command}", 3)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Exclude the objects of imports and collected tests, which stay to the end, from garbage collection."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_collection_modifyitems(items) -> None:
+    """Begin with the test that takes longest, so that no worker waits for it at the end."""
+    items.sort(key=lambda item: item.path.name != "test_device.py")
 
 
 @pytest.hookimpl(optionalhook=True)
