@@ -197,6 +197,8 @@ def join(decisions: Iterable[Decision]) -> Decision:
         values = [getattr(step, field.name) for step in steps if getattr(step, field.name) is not None]
         if values and field.name in ("keep_node", "keep_edge"):
             joined[field.name] = reduce(torch.logical_and, values)
+        elif len(values) == 1:
+            joined[field.name] = values[0]
         elif values:
             joined[field.name] = torch.cat(values, 1 if field.name == "moved_to" else 0)
     return Decision(**joined)

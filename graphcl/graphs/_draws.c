@@ -202,24 +202,23 @@ static i64 replace(const edge_pairs *p, const i64 *order, i64 size, byte *keep, 
 typedef struct { double time; i64 node; } arrival;
 
 /* Binary heap, earliest arrival on top; equal times in the order of the nodes, as a stable sort leaves them. */
-static int before(arrival a, arrival b) { return a.time < b.time || (a.time == b.time && a.node < b.node); }
+static int before(arrival a, arrival b) { return (a.time < b.time) | ((a.time == b.time) & (a.node < b.node)); }
 
-static void push(arrival *heap, i64 *count, arrival new) {
-    i64 i = (*count)++;
+static void rise(arrival *heap, i64 i, arrival new) {
     for (; i > 0 && before(new, heap[(i - 1) / 2]); i = (i - 1) / 2) heap[i] = heap[(i - 1) / 2];
     heap[i] = new;
 }
 
+/* Lift the earlier child at each level down to a leaf, from which the last entry rises: without branches to predict. */
 static arrival pop(arrival *heap, i64 *count) {
     arrival top = heap[0], last = heap[--*count];
     i64 i = 0;
     for (i64 child = 1; child < *count; child = 2 * i + 1) {
-        if (child + 1 < *count && before(heap[child + 1], heap[child])) child++;
-        if (!before(heap[child], last)) break;
+        child += child + 1 < *count && before(heap[child + 1], heap[child]);
         heap[i] = heap[child];
         i = child;
     }
-    heap[i] = last;
+    rise(heap, i, last);
     return top;
 }
 
@@ -261,7 +260,7 @@ static void grow(const adjacency *a, i64 size, const i64 *order, i64 begin, doub
     for (i64 next = 0; size > 0;) {
         if (waiting == 0) {
             while (keep[order[next] - begin]) next++;
-            push(heap, &waiting, (arrival){(double)next * gap, order[next] - begin});
+            rise(heap, waiting++, (arrival){(double)next * gap, order[next] - begin});
         }
         arrival now = pop(heap, &waiting);
         if (keep[now.node]) continue;
@@ -271,7 +270,7 @@ static void grow(const adjacency *a, i64 size, const i64 *order, i64 begin, doub
             double time = now.time + a->times[i];
             if (time < best[a->other[i]]) {
                 best[a->other[i]] = time;
-                push(heap, &waiting, (arrival){time, a->other[i]});
+                rise(heap, waiting++, (arrival){time, a->other[i]});
             }
         }
     }

@@ -196,10 +196,10 @@ class EdgePairs:
             Three tensors: a mask `[E]` of the edges that are not removed, the indices `[K]` of the moved edges, and
             their new sources and targets `[2, K]`.
         """
-        edge_index, edges = self._arrays[2], self._arrays[4]
-        keep, ends = torch.ones(edges, dtype=torch.bool), edge_index.new_empty(3, edges)
-        moved = _run("replace_pairs", *self._arrays, order, order.numel(), keep, ends[0], ends[1])
-        return keep, ends[0, :moved], ends[1:, :moved]
+        edges = self._arrays[4]
+        keep, moved, moved_to = torch.ones(edges, dtype=torch.bool), order.new_empty(edges), order.new_empty(2, edges)
+        count = _run("replace_pairs", *self._arrays, order, order.numel(), keep, moved, moved_to)
+        return keep, moved[:count], moved_to[:, :count]
 
 
 def grow(ptr: Tensor, k: Tensor, edge_ptr: Tensor, edge_index: Tensor, order: Tensor, travel: Tensor) -> Tensor:

@@ -222,5 +222,6 @@ def random_subset(
         first = torch.arange(segment.numel(), device=segment.device) < pick(ptr[:-1] + k, segment)
         chosen = torch.empty_like(segment, dtype=torch.bool)
         return chosen.index_copy_(0, shuffled(segment, k.numel(), generator), first)
-    chosen = torch.zeros(int(ptr[-1]), dtype=torch.bool, device=ptr.device)
+    size = int(ptr[-1]) if segment is None else segment.numel()
+    chosen = torch.zeros(size, dtype=torch.bool, device=ptr.device)
     return chosen.index_fill_(0, random_sample(ptr, k, generator), True)
