@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -86,29 +86,37 @@ def _ecfp4_counts(dataset: GraphDataset) -> Any:
     return csr_array(ecfp4_counts(smiles).double().numpy())
 
 
-class _Side(NamedTuple):
-    """Rows of one side of the training pairs, and the held-out rows, with the mean of the former."""
+class _Side:
+    """Rows `[n, C]` of one side, an array or a sparse matrix: of the training pairs, and those that are held out.
 
-    train: Any
-    held: Any
-    mean: np.ndarray
+    Attributes:
+        train: inner products of the training rows from their mean `[P, P]`.
+        both: inner products of the held-out rows and the training rows from this mean `[m, P]`.
+        lengths: norm of each held-out row from this mean `[m]`.
+    """
 
-    @classmethod
-    def of(cls, rows: Any, train: np.ndarray, held: np.ndarray) -> _Side:
-        """Return the side of the rows `[n, C]`, an array or a sparse matrix."""
-        return cls(rows[train], rows[held], np.asarray(rows[train].mean(0)).ravel())
+    def __init__(self, rows: Any, train: np.ndarray, held: np.ndarray) -> None:
+        self._rows, self._train, self._held = rows, train, held
+        self._mean = np.asarray(rows[train].mean(0)).ravel()
 
-    def products(self, one: Any, two: Any) -> np.ndarray:
-        """Return the inner products of rows from the mean."""
+    @functools.cached_property
+    def train(self) -> np.ndarray:
+        return self._products(self._rows[self._train], self._rows[self._train])
+
+    @functools.cached_property
+    def both(self) -> np.ndarray:
+        return self._products(self._rows[self._held], self._rows[self._train])
+
+    @functools.cached_property
+    def lengths(self) -> np.ndarray:
+        held = self._rows[self._held]
+        squares = (held * held).sum(1) if isinstance(held, np.ndarray) else held.multiply(held).sum(1)
+        return _root(np.asarray(squares).ravel() - 2 * (held @ self._mean) + self._mean @ self._mean)
+
+    def _products(self, one: Any, two: Any) -> np.ndarray:
         inner = one @ two.T
         dense: np.ndarray = inner if isinstance(inner, np.ndarray) else inner.toarray()
-        return dense - (one @ self.mean)[:, None] - two @ self.mean + self.mean @ self.mean
-
-    def lengths(self) -> np.ndarray:
-        """Return the norm of each held-out row from the mean."""
-        held = self.held
-        squares = (held * held).sum(1) if isinstance(held, np.ndarray) else held.multiply(held).sum(1)
-        return _root(np.asarray(squares).ravel() - 2 * (held @ self.mean) + self.mean @ self.mean)
+        return dense - (one @ self._mean)[:, None] - two @ self._mean + self._mean @ self._mean
 
 
 def _kernels(inputs: Inputs, counts: Callable[[GraphDataset], Any]) -> tuple[Kernel, Kernel]:
@@ -134,8 +142,8 @@ def _both_kernels(
     graphs, vectors = rows[rows < n], rows[rows >= n]
     standardised = targets._data.x.double().nan_to_num().numpy()
     deviation = np.array(targets.scales["x"][1])
-    of_graphs = _Side.of(counts(dataset), pairs[0], graphs)
-    of_vectors = [_Side.of(values, pairs[1] - n, vectors - n) for values in (standardised * deviation, standardised)]
+    of_graphs = _Side(counts(dataset), pairs[0], graphs)
+    of_vectors = [_Side(values, pairs[1] - n, vectors - n) for values in (standardised * deviation, standardised)]
     place = np.full(dataset.num_rows, -1)
     place[graphs], place[vectors] = np.arange(len(graphs)), np.arange(len(vectors))
 
@@ -146,10 +154,9 @@ def _both_kernels(
         def fitted(choice: int) -> tuple[np.ndarray, np.ndarray]:
             back, side, setting = choices[choice]
             source, target = (of_graphs, side) if back else (side, of_graphs)
-            inner = source.products(source.train, source.train)
-            predicted = weights(inner, source.products(source.held, source.train), setting)
-            norm = _root(((predicted @ target.products(target.train, target.train)) * predicted).sum(1))
-            return predicted / norm[:, None], target.products(target.train, target.held) / target.lengths()
+            predicted = weights(source.train, source.both, setting)
+            norm = _root(((predicted @ target.train) * predicted).sum(1))
+            return predicted / norm[:, None], target.both.T / target.lengths
 
         def of(choice: int, _: np.ndarray) -> Similarity:
             back = choices[choice][0]
