@@ -330,6 +330,7 @@ FACTS: dict[str, Holds] = {
     "patient": lambda config, value: _in_time(config, value + 1),
     "larger batch": lambda config, value: value < config.batch_size,
     "evaluators": lambda config, value: bool(config.eval),
+    "searched": lambda config, value: any("groups" in evaluators.fact(name, "needs").split() for name in config.eval),
     **{name: _scored_with(name) for name in ("folds", "inner_folds", "scale", "place")},
     "sample": lambda config, value: bool(config.eval),
     "out": lambda config, value: config.out is not None,

@@ -266,6 +266,13 @@ class Scoring(Settings):
     ] = None
     """also score every N epochs; these scores select nothing"""
 
+    best_epoch: Annotated[
+        bool,
+        PAIRS,
+        Needs("searched", "needs a search to score, got `eval` {eval}; pass --eval retrieval"),
+    ] = False
+    """of pairs: keep the epoch whose search on the validation part is best, which `patience` then watches"""
+
 
 class Imports(Settings):
     """Files with code of the user."""

@@ -9,7 +9,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import chain, product
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from torch_geometric.data import Batch
 
 from graphcl.augment import Augmentation, Compose, Identity, OneOf
 from graphcl.config import build_augmentation
+from graphcl.distributed import ranks
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores, Kernel
 from graphcl.evaluate.folds import embedding
@@ -124,6 +125,14 @@ class RowScores:
             if "trained" in self._names:
                 scores = score_rows(self._task, {"trained": h}, self._seed, self._output)
                 self.epoch_scores[epoch.epoch] = {name: rows["trained"] for name, rows in scores.items()}
+
+    def validation(self) -> float:
+        """Return the score of the encoder on the validation part, by the first evaluator of groups."""
+        task = self._task
+        h, _ = embed(self._calibrate() if task.config.precise_bn else self._model, self._batches)
+        name = next(name for name in task.config.eval if task.need_of(name) == "groups")
+        value = score(task, name, h, self._seed).inner[0] if ranks.rank() == 0 else None
+        return cast(float, ranks.broadcast_object(value))
 
     def score(self, h: Tensor, train_other: Callable[[str], Tensor]) -> Scores:
         """Return the scores of all rows, with embeddings `h` of the graphs and copies by the trained encoder.

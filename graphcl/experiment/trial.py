@@ -126,6 +126,7 @@ class Trial:
                 callbacks=[after_epoch],
                 checkpoints=output.checkpoints,
                 on_step=output.on_step,
+                score=scores.validation if self.config.best_epoch else None,
                 **self.config.training(),
             )
         if self.config.precise_bn:

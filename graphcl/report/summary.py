@@ -114,6 +114,8 @@ def score_lines(result: Mapping[str, Any]) -> list[str]:
     """Return the lines of a run's table of scores and a line on the protocol; `result` is read from `result.json`."""
     seeds, steps = len(next(iter(result["scores"].values()))["per_seed"]), result["config"]["steps"]
     when = f"at epoch {result['epochs']}" if steps is None else f"after {steps} steps"
+    if result["config"].get("best_epoch"):
+        when = f"at the best of {result['epochs']} epochs by the validation part"
     when = when if result["epochs"] else "without training"
     how = f"{protocol_line(result)}; mean over {seeds} seed{'s' if seeds > 1 else ''} {when}."
     return [*table_lines(result), f"{how} {PLUS_MINUS}"]

@@ -38,6 +38,7 @@ def train(
     callbacks: Sequence[Callable[[Epoch], Any]] = (),
     checkpoints: Checkpoints | None = None,
     on_step: Callable[[Training], object] = lambda training: None,
+    score: Callable[[], float] | None = None,
     unpack: Callable[[Any], Any] | None = None,
     **settings: Any,
 ) -> list[Epoch]:
@@ -55,6 +56,8 @@ def train(
         callbacks: functions that are called with each finished `Epoch`.
         checkpoints: where to save checkpoints; training resumes from an existing checkpoint.
         on_step: function that is called after each step, for a progress bar.
+        score: function that is called after each epoch; the weights after the epoch of the highest value are kept, and
+            `patience` watches it instead of the loss. Do not score by what is tested.
         unpack: function that takes the `Batch`, or a pair of them, out of what the loader yields: of a loader of
             `(batch, y)`, `lambda item: item[0]`.
         **settings: keywords such as `epochs=5`, see `graphcl.training.settings.TrainingSettings`.
@@ -76,7 +79,7 @@ def train(
             raise InputTypeError(f"`{name}` must be of type {kind.__name__}, got {shown(value)}.")
     if not isinstance(callbacks, Sequence):
         raise InputTypeError(f"`callbacks` must be a list, got {shown(callbacks)}.")
-    functions = {"on_step": on_step, "unpack": unpack} | {
+    functions = {"on_step": on_step, "score": score, "unpack": unpack} | {
         f"callbacks.{number}": function for number, function in enumerate(callbacks)
     }
     for name, function in functions.items():
@@ -94,10 +97,13 @@ def train(
             if checkpoints:
                 checkpoints.after_step(training)
         record = training.end_epoch()
+        if score is not None:
+            training.add_score(score())
         for callback in callbacks:
             callback(record)
         if checkpoints:
             checkpoints.after_epoch(training)
+    training.restore_best()
     return training.history
 
 

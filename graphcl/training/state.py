@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,6 +28,9 @@ from graphcl.training.epoch import Epoch, augmented, batches_of_epoch, larger, m
 from graphcl.training.optimiser import Optimiser
 from graphcl.training.randomness import Generators, warn_of_new_draws
 from graphcl.training.settings import LENGTH, TrainingSettings
+
+SCORE = "valid"
+"""Name of the score in an epoch's diagnostics by which the best epoch is kept."""
 
 
 class NonFiniteLossError(InputError):
@@ -72,6 +76,7 @@ class Training:
         self._generators = Generators(self._device, order=order, views=generator)
         self.history: list[Epoch] = []
         self.epoch = self.steps = 0  # finished epochs, and steps in all epochs
+        self._best: dict[str, Any] | None = None  # state of the method after the epoch of the highest score
         self._largest, self._has_warned = 0, False  # number of graphs in the largest batch, see `_is_single`
         self._begin_epoch()
 
@@ -84,12 +89,12 @@ class Training:
 
     @property
     def finished(self) -> bool:
-        """Whether all epochs or steps are done, or the loss has not fallen for `patience` epochs."""
+        """Whether all is done, or the loss, or `SCORE` if there is one, has not improved for `patience` epochs."""
         if self._done:  # within an epoch
             return False
         epochs, steps, patience = self.settings.epochs, self.settings.steps, self.settings.patience
         spent = self.epoch >= epochs if steps is None else self.steps >= steps
-        losses = [epoch.loss for epoch in self.history]
+        losses = [-epoch.diagnostics.get(SCORE, -epoch.loss) for epoch in self.history]
         since_lowest = len(losses) - 1 - losses.index(min(losses)) if losses else 0
         return spent or (patience is not None and since_lowest >= patience)
 
@@ -239,6 +244,17 @@ class Training:
         self._begin_epoch()
         return record
 
+    def add_score(self, score: float) -> None:
+        """Record a score of the last epoch, and keep the state of the method if no epoch has a higher one."""
+        self.history[-1].diagnostics[SCORE] = score
+        if self._best is None or score > self._best["score"]:
+            self._best = {"score": score, "method": copy.deepcopy(self.method.state_dict())}
+
+    def restore_best(self) -> None:
+        """Restore the state of the method after the epoch of the highest score, if there are scores."""
+        if self._best is not None:
+            self.method.load_state_dict(self._best["method"])
+
     def state_dict(self) -> dict[str, Any]:
         """Return the state as plain values and tensors, not copied. All ranks must call this method together."""
         self._check_weights()
@@ -258,6 +274,7 @@ class Training:
             },
             "generators": ranks.all_gather_object(self._generators.state()),
             "negatives": getattr(self._relation(), "negatives", None),
+            "best": self._best,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -284,7 +301,7 @@ class Training:
         if (relation := self._relation()) is not None:
             sampler: Any = self.loader.batch_sampler  # type: ignore[attr-defined]
             sampler.relation = relation.with_negatives(state["negatives"])
-        self.history = [Epoch(**epoch) for epoch in state["history"]]
+        self.history, self._best = [Epoch(**epoch) for epoch in state["history"]], state.get("best")
         self.epoch, self.steps, unfinished = state["epoch"], state["steps"], state["unfinished"]
         self._done, self._earlier = unfinished["done"], (unfinished["losses"], unfinished["metrics"])
         self._seconds, self._data_seconds = unfinished["seconds"]

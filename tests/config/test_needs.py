@@ -26,6 +26,7 @@ SMALL = {"encoder": {"name": "gin", "hidden_channels": 4}, "epochs": 3, "batch_s
 LABELS, RETRIEVAL, LOSS = {"eval": ["svm"]}, {"eval": ["retrieval"]}, {"loss": "infonce"}
 TABLE = {
     "batch_by": ("place", GROUP),
+    "best_epoch": (True, {**GROUP, **RETRIEVAL, "epochs": 5, "lr": 0.3}),
     "batch_share": (0.4, {**GROUP, "batch_by": "place"}),
     "hard_negatives": (2, GROUP),
     "mine_every": (2, MINED),
@@ -51,6 +52,7 @@ TABLE = {
 """Setting -> a value, and settings with which it has an effect."""
 WITHOUT = {
     "batch_by": {},
+    "best_epoch": GROUP,
     "batch_share": GROUP,
     "hard_negatives": {**GROUP, "method": "moco"},
     "mine_every": GROUP,

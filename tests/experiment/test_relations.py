@@ -1,6 +1,7 @@
 """Test runs on listed pairs: files, roles, towers, mining, places, initial weights and more epochs."""
 
 import csv
+import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from graphcl.evaluate import Kernel
 from graphcl.evaluate.graphs.retrieval import _by_pairs
 from graphcl.evaluate.ranking import cosines, rank_pairs
 from graphcl.experiment.run_config import run
+from graphcl.experiment.scoring import RowScores
 from graphcl.models.wrapper import Tower
 from graphcl.registry import encoders
 from graphcl.sweep import make_plan, sweep
@@ -168,6 +170,29 @@ def test_mined_negatives_survive_a_kill(files, tmp_path):
     run(settings(files, tmp_path, seeds=[1], resume=True, **mined))
     run(settings(files, tmp_path, seeds=[1], out=str(tmp_path / "whole"), **mined))
     assert_same_weights(tmp_path / "run", tmp_path / "whole")
+
+
+def metrics(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_the_best_epoch_of_the_validation_part_survives_a_kill(files, tmp_path, monkeypatch):
+    """The score is turned around, so that an early epoch is best."""
+    measured = RowScores.validation
+    monkeypatch.setattr(RowScores, "validation", lambda self: -measured(self))
+    best = {"best_epoch": True, "epochs": 4, "lr": 0.1, "checkpoint": {"epochs": 1}, "hard_negatives": 1}
+    best["seeds"] = [1]
+    whole = run(settings(files, tmp_path, **best))
+    values = [row["valid"] for row in metrics(whole.folder)]
+    assert np.argmax(values) < 3
+    assert whole.scores["retrieval"]["trained"][0].inner[0] == pytest.approx(-max(values))
+    best["out"] = str(tmp_path / "killed")
+    with monkeypatch.context() as patch:
+        after_epoch(killed_in_a_line)(patch)
+        with pytest.raises(Killed):
+            run(settings(files, tmp_path, **best))
+    run(settings(files, tmp_path, **best, resume=True))
+    assert_same_weights(tmp_path / "killed", tmp_path / "run")
 
 
 def test_calibration_gives_each_tower_the_statistics_of_its_graphs(files):

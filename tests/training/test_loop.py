@@ -120,6 +120,14 @@ def test_patience_counts_epochs_without_a_lower_loss():
     assert len(history) == 4
 
 
+def test_the_epoch_of_the_highest_score_is_kept_and_patience_counts_from_it():
+    scores = iter([1.0, 3.0, 2.0, 3.0, 9.0])
+    kept, history = run(graphs(16), epochs=5, patience=2, score=lambda: next(scores))
+    assert [record.diagnostics["valid"] for record in history] == [1, 3, 2, 3]
+    until, _ = run(graphs(16), epochs=2)
+    torch.testing.assert_close(kept.state_dict(), until.state_dict(), rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD])
 def test_each_optimizer_is_torchs(kind):
     ours, _ = run(graphs(16), steps=1, lr=0.1, weight_decay=0.5, optimizer=kind.__name__.lower())
