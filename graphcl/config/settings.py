@@ -186,7 +186,6 @@ class Contrast(Settings):
         int,
         interval("[0, 1000]"),
         PAIRS,
-        DENSE,
         Needs("two_views", "are keys of the loss, which method {method} replaces by its own; use two_views"),
         Needs("mined", "{value} has no effect, as training ends before `mine_every` {mine_every}; train longer"),
     ] = 0

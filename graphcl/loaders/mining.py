@@ -19,8 +19,8 @@ _TILE = 2**24
 
 @checked
 def mine_hard_negatives(
-    queries: Tensor | np.ndarray,
-    targets: Tensor | np.ndarray,
+    queries: Any,
+    targets: Any,
     relation: Relation,
     k: Count = 1,
     *,
@@ -39,8 +39,8 @@ def mine_hard_negatives(
     pair may have fewer than k.
 
     Args:
-        queries: embeddings of the queries `[num_queries, D]`.
-        targets: embeddings of the targets `[num_targets, D]`; those of the queries if both are one data set.
+        queries: embeddings of the queries `[num_queries, D]`, a tensor, an array or a sparse matrix of SciPy.
+        targets: embeddings of the targets `[num_targets, D]`, likewise; those of the queries if both are one data set.
         relation: the pairs. Only targets of its pairs are candidates, so pairs of a training part give negatives of it.
         k: number of negatives of each pair.
         margin: least distance of a negative's cosine to the positive's.
@@ -64,8 +64,8 @@ def mine_hard_negatives(
     """
     wanted = relation.num_queries, relation.num_targets or relation.num_queries
     queries, targets = _unit_rows("queries", queries, wanted[0]), _unit_rows("targets", targets, wanted[1])
-    if queries.size(1) != targets.size(1):
-        widths = f"{queries.size(1)} and {targets.size(1)}"
+    if queries.shape[1] != targets.shape[1]:
+        widths = f"{queries.shape[1]} and {targets.shape[1]}"
         raise InputError(f"`queries` and `targets` must have equally many columns, got {widths}.")
     if skip < 0:
         raise InputError(f"`skip` must be at least 0, got {skip}.")
@@ -73,8 +73,8 @@ def mine_hard_negatives(
     negatives = []
     for pairs in torch.arange(len(relation.query)).split(max(1, _TILE // len(candidates))):
         query, target = relation.query[pairs], relation.target[pairs]
-        scores = queries[query] @ targets[candidates].T
-        positive = (queries[query] * targets[target]).sum(1, keepdim=True)
+        scores = _products(queries, query, targets, candidates)
+        positive = scores.gather(1, torch.searchsorted(candidates, target)[:, None])
         excluded = _positives(relation, query, candidates)
         if within is not None:
             excluded |= within[query][:, None] != within[candidates + relation.shift]
@@ -90,8 +90,21 @@ def mine_hard_negatives(
     return relation.with_negatives(torch.cat(negatives, dim=1))
 
 
-def _unit_rows(name: str, rows: Any, count: int) -> Tensor:
-    """Return the matrix `rows [count, D]` in float32 on the CPU, with rows of norm 1."""
+def _products(queries: Any, query: Tensor, targets: Any, target: Tensor) -> Tensor:
+    """Return the inner products `[q, t]` of some rows of two matrices, both dense or both sparse."""
+    if isinstance(queries, Tensor):
+        return queries[query] @ targets[target].T
+    return torch.from_numpy((queries[query.numpy()] @ targets[target.numpy()].T).toarray()).float()
+
+
+def _unit_rows(name: str, rows: Any, count: int) -> Any:
+    """Return the matrix `rows [count, D]` in float32 on the CPU, or a sparse one, with rows of norm 1."""
+    if hasattr(rows, "tocsr"):
+        rows = rows.tocsr()
+        if rows.shape[0] != count:
+            raise InputError(f"`{name}` must have one row for each of {count} graphs, got {list(rows.shape)}.")
+        norms = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)).ravel())
+        return rows.multiply(1 / np.where(norms > 0, norms, 1)[:, None]).tocsr()
     values = torch.as_tensor(rows).detach().cpu()
     if values.dim() != 2 or len(values) != count:
         raise InputError(f"`{name}` must have one row for each of {count} graphs, got {list(values.shape)}.")

@@ -194,7 +194,7 @@ class Pairs(Task):
         config = self.config
         if not config.hard_negatives or epoch.epoch % config.mine_every:
             return
-        rows = embed(model, whole)[0][: self.dataset.num_rows]  # without augmented copies
+        rows = model.features(embed(model, whole)[0][: self.dataset.num_rows])  # without augmented copies
         n, sampler = len(self.dataset), batches.batch_sampler
         targets = rows if self.targets is None else rows[n:]
         count, margin, within = config.hard_negatives, config.mine_margin, self.places("batch_by")

@@ -13,11 +13,13 @@ from torch_geometric.data import Batch, Data, InMemoryDataset
 from graphcl import ContrastiveModel, GraphCL, InputError, load_dataset, load_encoder, make_config, predict, run
 from graphcl.commands.embed import main as embed_main
 from graphcl.commands.transfer import main as transfer_main
+from graphcl.datasets.relation import relation_of_groups
 from graphcl.datasets.synthetic import synthetic_pairs
 from graphcl.evaluate import knn, logreg, retrieval, svm
 from graphcl.experiment.trial import prepared
 from graphcl.extensions.sparse.encoder import WLSparse
 from graphcl.extensions.sparse.index import SparseIndex, SparseRows
+from graphcl.loaders.mining import mine_hard_negatives
 from graphcl.loaders.resident import ResidentLoader
 from graphcl.registry import losses
 from graphcl.tasks.evaluation import grouped_parts
@@ -218,7 +220,6 @@ def test_every_pairwise_loss_trains_it(graphs):
     [
         ({"positives": "views"}, "`encoder` wl_sparse needs pairs of graphs; pass --positives group or a table of pai"),
         ({"projector": "mlp"}, "`projector` mlp does not fit encoder wl_sparse, whose rows are sparse; leave it out."),
-        ({"hard_negatives": 3}, "`hard_negatives` 3 does not fit encoder wl_sparse, whose rows are sparse; leave it o"),
         (
             {"loss": "vicreg"},
             "`loss` vicreg compares columns, which differ from batch to batch with encoder wl_sparse; use",
@@ -237,6 +238,23 @@ def test_several_ranks_and_layers_on_top_are_refused(graphs):
         try_settings(config, data, ranks=2)
     with pytest.raises(InputError, match="WLSparse returns sparse rows, which no layer can follow"):
         ContrastiveModel(make_model(config, data).encoder)
+
+
+def test_mined_negatives_train_it(graphs, file, tmp_path):
+    """Mining on sparse rows equals mining on the same dense matrix, and changes what is learned."""
+    dataset = load_dataset(graphs)
+    h = GraphCL(encoder="wl_sparse", positives="group", epochs=1).fit_transform(graphs)
+    relation = relation_of_groups(dataset.groups)
+    given = {"k": 3, "relative_margin": 0.05}
+    found, expected = (mine_hard_negatives(rows, rows, relation, **given) for rows in (h, h.toarray()))
+    assert torch.equal(found.negatives, expected.negatives)
+    assert found.negatives.size(1) > len(graphs)
+    common = {**SETTINGS, "dataset": file, "seeds": [0], "epochs": 3, "batch_size": 16, "report": False}
+    weights = []
+    for number in (0, 2):
+        folder = run(**common, hard_negatives=number, batch_by="group", out=str(tmp_path / str(number))).folder
+        weights.append(load_encoder(folder)[0].b)
+    assert not torch.equal(*weights)
 
 
 def test_only_the_training_part_gives_patterns(finished, graphs):
