@@ -158,19 +158,27 @@ def usable_folds(y: Tensor | np.ndarray, folds: FoldCount = 10, inner_folds: Fol
     return len(outer), inner_folds
 
 
-def pair_dots(h: Any, workers: int = 1) -> np.ndarray:
-    """Return the inner products `[n, n]` of all pairs of rows of `h`, one BLAS dot per pair.
+def row_dots(one: Any, two: Any) -> np.ndarray:
+    """Return the inner products of the rows of `one` with those of `two`, one BLAS dot per pair.
 
     Equal rows give equal products, so that ties are exact. A matrix product would round them differently.
     """
+    if not isinstance(one, np.ndarray):
+        return np.asarray((one @ two.T).toarray())
+    dots: np.ndarray = np.matmul(one[:, None, None, :], two[None, :, :, None])[..., 0, 0]
+    return dots
+
+
+def pair_dots(h: Any, workers: int = 1) -> np.ndarray:
+    """Return the inner products `[n, n]` of all pairs of rows of `h`, see `row_dots`."""
     if not isinstance(h, np.ndarray):
-        return np.asarray((h @ h.T).toarray())
+        return row_dots(h, h)
     dots = np.empty((len(h), len(h)))
     height = 64
 
     def fill(start: int) -> None:
         end = start + height
-        block = np.matmul(h[start:end, None, None, :], h[None, start:, :, None])[..., 0, 0]
+        block = row_dots(h[start:end], h[start:])
         dots[start:end, start:] = block
         dots[end:, start:end] = block[:, height:].T
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from graphcl.arguments import Count, Counts, FoldCount, Seed
-from graphcl.evaluate.folds import OnFold, OnTest, Part, Splits, embedding, make_folds, pair_dots, unit_rows
+from graphcl.evaluate.folds import OnFold, OnTest, Part, Splits, embedding, make_folds, row_dots, unit_rows
 from graphcl.evaluate.scores import FoldScores
 from graphcl.registry import evaluators
 
@@ -42,7 +44,7 @@ def knn(
     Differs: inner folds choose k. The reference fixes k = 200, but small data sets have training
     parts of fewer than 200 graphs.
 
-    Memory: about 12 n^2 bytes.
+    Memory: about 40 n k bytes for the largest k, and 64 rows of n cosines for each worker.
 
     For the other arguments, the result and the errors, see `svm`; `h` may be sparse, and `inner_folds` choose k.
 
@@ -59,14 +61,23 @@ def knn(
     section 3.4.
     """
     data = make_folds(embedding(h, sparse=True), y, seed, folds, inner_folds, workers, on_fold, on_test, cv)
-    # one sorted table of cosines serves all folds and all k; equal rows have exactly equal cosines
-    similarity = pair_dots(unit_rows(data.h), data.workers)
-    order = _most_similar_first(similarity, np.random.default_rng(seed).permutation(len(similarity)))
+    unit, n, widest = unit_rows(data.h), len(data.labels), max(grid)
+    ties = np.random.default_rng(seed).permutation(n)
+    # one table serves all folds and all k: of twice as many rows as needed, nearly always k are in the training part
+    needed = max(min(widest, len(train)) * n // len(train) for train, _ in data.outer + data.inner)
+    rows, cosines = _nearest(unit, np.arange(n), min(2 * needed + 10, n), ties, data.workers)
 
     def hits(part: Part, candidates: Sequence[int]) -> list[np.ndarray]:
         train, held = part
-        near = _neighbours(order, part, min(max(candidates), len(train)))
-        weight = np.exp(similarity[held[:, None], near] / TEMPERATURE)
+        k = min(max(candidates), len(train))
+        inside = np.isin(np.arange(n), train)
+        near, similarity = rows[held], cosines[held]
+        if inside[near].sum(1).min() < k:
+            near, similarity = _nearest(unit, held, n, ties)
+        usable = inside[near]
+        usable &= usable.cumsum(1) <= k
+        near, similarity = near[usable].reshape(-1, k), similarity[usable].reshape(-1, k)
+        weight = np.exp(similarity / TEMPERATURE)
         votes = (data.labels[near][..., None] == np.unique(data.labels)) * weight[..., None]
         votes = votes.cumsum(1)  # [held, k, classes]; cumulative, so that one table serves all k
         return [votes[:, min(k, len(train)) - 1].argmax(1) == data.labels[held] for k in candidates]
@@ -74,23 +85,21 @@ def knn(
     return data.scores(grid, hits)
 
 
-def _most_similar_first(similarity: np.ndarray, ties: np.ndarray) -> np.ndarray:
-    """Return for every row the indices of all rows by descending similarity; the permutation `ties` breaks ties."""
-    order = np.empty(similarity.shape, dtype=np.int32)
-    for place, row in zip(order, similarity, strict=True):
-        place[:] = ties[(-row[ties]).argsort(kind="stable")]
-    return order
+def _nearest(h: Any, rows: np.ndarray, k: int, ties: np.ndarray, workers: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Return the k rows of `h` with the largest inner products with each of `rows`, descending, and the products.
 
+    The permutation `ties` orders equal products.
+    """
+    near, products = np.empty((len(rows), k), np.int32), np.empty((len(rows), k))
 
-def _neighbours(order: np.ndarray, part: Part, k: int) -> np.ndarray:
-    """Return the indices of the k most similar training rows of every held-out row, nearest first."""
-    train, held = part
-    inside = np.zeros(len(order), dtype=bool)
-    inside[train] = True
-    width = k
-    while True:  # the first rows mostly suffice; if they do not, search twice as many
-        width = min(2 * width, len(order))
-        nearest = order[held, :width]
-        usable = inside[nearest]
-        if width == len(order) or usable.sum(1).min() >= k:
-            return nearest[usable & (usable.cumsum(1) <= k)].reshape(len(held), k)
+    def fill(start: int) -> None:
+        block = row_dots(h[rows[start : start + 64]], h)[:, ties]
+        least = np.partition(block, len(ties) - k, axis=1)[:, len(ties) - k]
+        for place, row in enumerate(block, start):
+            enough = np.flatnonzero(row >= least[place - start])
+            order = enough[(-row[enough]).argsort(kind="stable")[:k]]
+            near[place], products[place] = ties[order], row[order]
+
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(fill, range(0, len(rows), 64)))
+    return near, products

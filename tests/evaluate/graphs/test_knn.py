@@ -66,3 +66,13 @@ def test_k_beyond_the_training_rows_takes_all_and_lengths_do_not_matter():
     arguments = {"folds": 2, "inner_folds": 2}
     assert knn(h, y, grid=(500,), **arguments).accuracy == knn(h, y, grid=(6,), **arguments).accuracy
     assert knn(h * 2.0 ** np.arange(12)[:, None], y, **arguments) == knn(h, y, **arguments)
+
+
+def test_far_training_rows_are_found():
+    h, y = blobs(n=200)
+    h[:, 0] = 0
+    h[:100, 0] = 50  # all rows of the test part are nearer to each other than to a training row
+    ties = np.random.default_rng(0).permutation(200).argsort()
+    train, test = np.arange(100), np.arange(100, 200)
+    expected = 100 * np.mean([vote(h, y, train, row, 3, ties) == y[row] for row in test])
+    assert knn(h, y, grid=(3,), inner_folds=2, cv=[(train, test)]).accuracy == (expected,)
