@@ -20,6 +20,8 @@ class CpuDraws(TorchDispatchMode):
         super().__init__()
         self.states = {}
 
+    _should_skip_dynamo = classmethod(lambda cls: False)  # as in fake.py
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded not in func.tags:

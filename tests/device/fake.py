@@ -20,6 +20,7 @@ torch reads while it is imported.
 
 import contextlib
 import ctypes
+import functools
 import importlib.util
 import os
 import subprocess
@@ -240,7 +241,7 @@ def _map(change, value):
     if isinstance(value, (tuple, list)):
         return type(value)([_map(change, each) for each in value])
     if isinstance(value, dict):
-        return {key: _map(change, each) for key, each in value.items()}
+        return {key: _map(change, each) for key, each in value.items()} if value else {}
     return change(value)
 
 
@@ -272,12 +273,24 @@ def _kernels():
 _WITHOUT_KERNEL = _kernels()
 
 
+@functools.cache
+def _names(func):
+    """Return the name of an operation with and without its overload."""
+    name = func._schema.name.rpartition("::")[2]
+    return f"{name}.{func._schema.overload_name}".rstrip("."), name
+
+
+@functools.cache
+def _has_tag(func, tag):
+    return tag in func.tags
+
+
 def _check_devices(name, func, args, tensors):
     """Raise the error of CUDA if `func` mixes devices."""
     others = [each for each in tensors if type(each) is not FakeCuda]
     if not others or len(others) == len(tensors):
         return
-    allowed = torch.Tag.pointwise in func.tags or name in _TAKE_SCALARS
+    allowed = _has_tag(func, torch.Tag.pointwise) or name in _TAKE_SCALARS
     if name in _INDEXED:
         if type(args[0]) is not FakeCuda:
             raise RuntimeError("indices should be either on cpu or on the same device as the indexed tensor (cpu)")
@@ -302,7 +315,7 @@ def _fills(args):
 
 def _check_kernel(name, func, tensors, args):
     """Raise if CUDA has no kernel, no integer product, or in deterministic mode no deterministic kernel."""
-    full = f"{name}.{func._schema.overload_name}".rstrip(".")
+    full, _ = _names(func)
     floats = bool(tensors) and tensors[0].dtype.is_floating_point
     if full in _WITHOUT_KERNEL or (name in _PRODUCTS and not floats):
         raise NotImplementedError(f"Could not run 'aten::{full}' with arguments from the 'CUDA' backend.")
@@ -403,7 +416,7 @@ def _run(func, args, kwargs):
         return value
 
     inner_args, inner_kwargs = _map(unwrap, args), _map(unwrap, kwargs)
-    name, device = func._schema.name.rpartition("::")[2], kwargs.get("device")
+    name, device = _names(func)[1], kwargs.get("device")
     to_cuda = device is not None and torch.device(device).type == "cuda"
     if name == "is_pinned":
         return tensors[0] in _PINNED
@@ -434,7 +447,7 @@ def _run(func, args, kwargs):
             LOG.wait("boolean index")
     if to_cuda:
         inner_kwargs["device"] = CPU
-    draws = torch.Tag.nondeterministic_seeded in func.tags
+    draws = _has_tag(func, torch.Tag.nondeterministic_seeded)
     compute = _ONLY_CUDA.get(name, func)
     before = _written(func, inner_args, inner_kwargs) if LOG.tape is not None else []
     if draws and not generators and LOG.tape is None and not LOG.can_draw:
@@ -448,7 +461,7 @@ def _run(func, args, kwargs):
         LOG.undo += before
     if not (func.is_view or "empty" in name or name == "_unsafe_view"):
         LOG.launches += 1
-        LOG.bytes += sum(each.nbytes for each in _tensors_of((args, kwargs, out)))
+        LOG.bytes += sum(each.nbytes for each in (*tensors, *_tensors_of(out)))
     stays = (device is not None and not to_cuda) or (name == "copy_" and type(args[0]) is not FakeCuda)
 
     def wrap(value):
@@ -468,11 +481,16 @@ def _transfer(source, to_cuda, non_blocking):
         LOG.wait("pageable copy of more than 64 KB")
 
 
+_PINS = {torch.ops.aten.is_pinned.default, torch.ops.aten._pin_memory.default}
+
+
 class _Mode(TorchDispatchMode):
+    _should_skip_dynamo = classmethod(lambda cls: False)  # nothing is compiled here, and the skipping costs a third
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        pins = func._schema.name in ("aten::is_pinned", "aten::_pin_memory")
-        if FakeCuda not in types and not pins and kwargs.keys().isdisjoint(("device", "generator", "pin_memory")):
+        usual = FakeCuda not in types and func not in _PINS
+        if usual and (not kwargs or kwargs.keys().isdisjoint(("device", "generator", "pin_memory"))):
             return func(*args, **kwargs)
         return _run(func, args, kwargs)
 
