@@ -59,22 +59,23 @@ def published() -> Iterator[tuple[str, str]]:
 
 def tables(kept: Kept) -> dict[str, str]:
     """Return the tables of the page, by the name of their marks: accuracies, and gains of pretraining."""
+    columns = [column for column in COLUMNS if column in kept.lines.get(NAME, {})]
     lines = [
-        [row, *(without_count(means(kept.scores(NAME, column, row))) for column in COLUMNS)] for row in ROWS.values()
+        [row, *(without_count(means(kept.scores(NAME, column, row))) for column in columns)] for row in ROWS.values()
     ]
     values = dict(published())
-    lines.insert(1, ["&nbsp; published", *(values.get(column, "-") for column in COLUMNS)])
+    lines.insert(1, ["&nbsp; published", *(values.get(column, "-") for column in columns)])
     tuned, scratch, linear, untrained = ROWS.values()
     pairs = {f"{after} over {before}": (after, before) for after, before in ((tuned, scratch), (linear, untrained))}
     tests = {
         (label, column): paired_test(*(kept.scores(NAME, column, row) for row in pair))
         for label, pair in pairs.items()
-        for column in COLUMNS
+        for column in columns
     }
     adjusted = dict(zip(tests, holm([test.p for test in tests.values()]), strict=True))
     texts = {place: gain_text(test.mean, adjusted[place]) for place, test in tests.items()}
-    gains = [[label, *(texts[label, column] for column in COLUMNS)] for label in pairs]
-    return {"semi": markdown(["row", *COLUMNS], lines), "semi gains": markdown(["gain", *COLUMNS], gains)}
+    gains = [[label, *(texts[label, column] for column in columns)] for label in pairs]
+    return {"semi": markdown(["row", *columns], lines), "semi gains": markdown(["gain", *columns], gains)}
 
 
 def main() -> None:
