@@ -164,3 +164,17 @@ def test_the_neighbours_of_a_drug_are_of_its_kind(run, tmp_path):
     assert (tmp_path / "n.png").read_bytes().startswith(b"\x89PNG")
     assert hasattr(example["draw"]("CCO", {"glucose": 0.5}), "_repr_png_")  # a notebook shows it
     assert {"theophylline", "caffeine"} == set(example["neighbours"]("Cn1cnc2c1c(=O)[nH]c(=O)n2C", 2))  # theobromine
+
+
+def test_the_notebook_runs_from_top_to_bottom(run, tmp_path, capsys):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    pyplot.switch_backend("agg")
+    cells = json.loads((EXAMPLES / "tour.ipynb").read_text())["cells"]
+    source = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    source = source.replace("epochs=10", "epochs=1")
+    exec(compile(source, "tour.ipynb", "exec"), {"__name__": "__main__"})
+    printed = capsys.readouterr().out
+    assert re.search(r"dcl: \d", printed)
+    assert "trained encoder" in printed
+    assert [len(pyplot.figure(number).axes) for number in pyplot.get_fignums()] == [4, 1, 1]
+    pyplot.close("all")

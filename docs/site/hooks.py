@@ -3,13 +3,16 @@
 - `$$...$$` and `$...$` become MathML at build time: no script, no font, no network.
 - `<!-- losses: table -->` and `<!-- methods: reference -->` become what is registered, see `tables.py`.
 - `<!-- help: graphcl.commands.run -->` becomes the output of `graphcl run --help`.
-- A link to a file outside docs/ leads to a page that shows the file.
+- The comment of a long command goes above it, as it would wrap.
+- A link to a file outside docs/ leads to a page that shows the file, of a notebook with its outputs.
+- The address of the repository is that of `setup.py`, without its placeholder.
 """
 
 import contextlib
 import html
 import importlib
 import io
+import json
 import os
 import posixpath
 import re
@@ -30,6 +33,13 @@ WIDTH = 88
 """Columns of a help text that fit the page."""
 FENCES = {".py": "python", ".yaml": "yaml", ".cff": "yaml", ".toml": "toml"}
 LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)#\s]+)")
+
+
+def on_config(config):
+    """Link every page to the repository, once it has an address."""
+    address = re.search(r'^REPOSITORY = "(.+?)"', (ROOT / "setup.py").read_text(), re.M)[1]
+    config.repo_url = None if "/OWNER/" in address else address
+    return config
 
 
 def on_files(files, config):
@@ -56,7 +66,8 @@ def on_page_markdown(markdown, page, config, files):
         return posixpath.relpath(_page(target), posixpath.dirname(page.file.src_uri) or ".")
 
     markdown = tables.expand(markdown)
-    markdown = re.sub(r"<!-- help: ([\w.]+) -->", lambda match: f"```text\n{_help(match[1])}```", markdown)
+    markdown = re.sub(r"^```.*?^```$", _commands, markdown, flags=re.M | re.S)
+    markdown = re.sub(r"<!-- help: ([\w.]+) -->", lambda match: _help(match[1]), markdown)
     return _outside_code(markdown, lambda text: LINK.sub(resolved, text))
 
 
@@ -75,6 +86,17 @@ def on_page_content(html_text, page, config, files):
     html_text = html_text.replace(" ± ", "&nbsp;±&nbsp;")  # no line break there
     marked = r'<(div|span) class="arithmatex">\s*\\[\[(](.*?)\\[\])]\s*</\1>'
     return re.sub(marked, formula, html_text, flags=re.S)
+
+
+def _commands(block):
+    """Return a block without a language, which holds commands, in which no comment stands beyond `WIDTH`."""
+    if not block[0].startswith("```\n"):
+        return block[0]
+    lines = []
+    for line in block[0].split("\n"):
+        command, mark, comment = line.partition("  # ")
+        lines += [f"# {comment}", command.rstrip()] if mark and len(line) > WIDTH else [line]
+    return "\n".join(lines)
 
 
 def _targets(origin, markdown):
@@ -105,6 +127,8 @@ def _shown(target):
     hidden = "---\nsearch:\n  exclude: true\n---\n\n"
     if path.suffix == ".md":
         return hidden + path.read_text()
+    if path.suffix == ".ipynb":
+        return "\n".join(map(_cell, json.loads(path.read_text())["cells"]))
     if not path.exists():
         raise PluginError(f"{target} not found, but linked to.")
     parts = [path] if path.is_file() else sorted(each for each in path.iterdir() if each.suffix in FENCES)
@@ -114,6 +138,23 @@ def _shown(target):
     return hidden + "\n".join(shown)
 
 
+def _cell(cell):
+    """Return a cell of a notebook and its outputs as Markdown."""
+    source = "".join(cell["source"])
+    if cell["cell_type"] == "markdown":
+        return f"{source}\n"
+    parts = [f"```python\n{source}\n```\n"]
+    for output in cell["outputs"]:
+        data = output.get("data", {})
+        if "image/png" in data:
+            parts.append(
+                f'<img alt="the figure of this cell" src="data:image/png;base64,{data["image/png"].strip()}">\n'
+            )
+        else:
+            parts.append(f"```text\n{''.join(output.get('text') or data['text/plain']).rstrip()}\n```\n")
+    return "\n".join(parts)
+
+
 def _outside_code(markdown, change):
     """Apply `change` to the text outside fenced code."""
     parts = re.split(r"(^```.*?^```$)", markdown, flags=re.M | re.S)
@@ -121,7 +162,7 @@ def _outside_code(markdown, change):
 
 
 def _help(module):
-    """Return the help text of a command, with long lines wrapped below their text."""
+    """Return the help text of a command in a block, with long lines wrapped below their text."""
     out = io.StringIO()
     os.environ["COLUMNS"] = str(WIDTH + 2)
     with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
@@ -131,4 +172,4 @@ def _help(module):
         column = " " * len(re.match(r" *(\S+ {2,})?", line)[0])
         wrapped = textwrap.wrap(line, WIDTH, subsequent_indent=column, break_on_hyphens=False)
         lines += wrapped or [""]
-    return "\n".join(lines) + "\n"
+    return "\n".join(["``` { .text .help }", *lines, "```"])
