@@ -155,7 +155,8 @@ def test_a_wrong_command_fails(parse):
 
 
 NEEDED = dict.fromkeys(
-    ("--towers", "--targets", "--batch-by", "--hard-negatives", "--pair-share", "supcon"), "--positives pairs.csv"
+    ("--towers", "--targets", "--batch-by", "--hard-negatives", "--pair-share", "--best-epoch", "supcon"),
+    "--positives pairs.csv",
 ) | {
     "--target-encoder": "--towers separate --positives pairs.csv",
     "--singles": "--positives group --views.first random4",

@@ -6,6 +6,7 @@ import csv
 import io
 import zipfile
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -36,14 +37,14 @@ def joined(blocks: Sequence[Block]) -> Block:
 def write_npz(file: IO[bytes], blocks: Iterator[Block], num_rows: int, width: int) -> None:
     """Write an .npz file with `h [n, H]`, ids (see `id_arrays`) and, if the graphs have them, `y` and `group`.
 
-    `h` is written block by block, so it need not fit into memory; n is `num_rows`, and H is `width`.
+    `h` is written block by block, so it need not fit into memory; n is `num_rows`.
     """
-    rest = []
+    rest, first = [], next(blocks)
     with zipfile.ZipFile(file, "w") as archive:
         with archive.open("h.npy", "w", force_zip64=True) as member:
-            header = {"descr": np.dtype(np.float32).str, "fortran_order": False, "shape": (num_rows, width)}
+            header = {"descr": first["h"].dtype.str, "fortran_order": False, "shape": (num_rows, first["h"].shape[1])}
             np.lib.format.write_array_header_1_0(member, header)
-            for block in blocks:
+            for block in chain([first], blocks):
                 member.write(block.pop("h").tobytes())
                 rest.append(block)
         for name, values in _arrays(joined(rest)).items():

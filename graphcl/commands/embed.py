@@ -78,6 +78,8 @@ class Embed(Workers, Hardware, Place, Table, Imports):
     seed: EncoderSeed = None
     role: Literal["query", "target"] = "query"
     """of two towers, the encoder to use"""
+    precision: Literal["float32", "int8", "binary"] = "float32"
+    """int8: a byte a number, of the cosines of float32; binary: a bit, for Hamming distances; docs: vector_index"""
     batch_size: Count = Field(1024, description="graphs embedded at a time")
 
 
@@ -136,6 +138,7 @@ class Opened(NamedTuple):
         width: width H of an embedding.
         batch_size: number of graphs in a batch.
         device: device of the model.
+        precision: how embeddings are stored, see `graphcl.models.quantized.quantize`.
     """
 
     model: ContrastiveModel
@@ -143,11 +146,13 @@ class Opened(NamedTuple):
     width: int
     batch_size: int
     device: torch.device
+    precision: Literal["float32", "int8", "binary"]
 
     def __str__(self) -> str:
         dataset = self.dataset
         form = self.model.form
-        rows = f"{self.width} numbers per {dataset.rows[:-1]}" if form == "dense" else f"{form} rows"
+        numbers = "numbers" if self.precision == "float32" else f"numbers ({self.precision})"
+        rows = f"{self.width} {numbers} per {dataset.rows[:-1]}" if form == "dense" else f"{form} rows"
         return f"{dataset}, features: {dataset.features}; {rows}"
 
     def blocks(self, graphs: range | None = None) -> Iterator[Block]:
@@ -158,6 +163,7 @@ class Opened(NamedTuple):
         from torch import Tensor
 
         from graphcl.loaders.loader import make_loader
+        from graphcl.models.quantized import quantize
         from graphcl.training.loop import embed_batches
 
         dataset = self.dataset if graphs is None else self.dataset[graphs.start : graphs.stop]
@@ -171,7 +177,7 @@ class Opened(NamedTuple):
                 block["y"] = y if classes is None else classes[y]
             if isinstance(group := batch.get("group"), Tensor) and len(group) == n:
                 block["group"] = group.cpu().numpy()
-            yield block | {"h": h.cpu().numpy() if isinstance(h, Tensor) else h.cpu()}
+            yield block | {"h": quantize(h.cpu().numpy(), self.precision) if isinstance(h, Tensor) else h.cpu()}
             done += n
 
 
@@ -191,7 +197,9 @@ def open_inputs(settings: Embed, source: object = None, device: str | None = Non
     source = settings.dataset if source is None else source
     dataset = load_for(description, source, settings.data_root, settings.mirror, role=settings.role, **table)
     model = model_for(encoder.to(place), dataset)
-    return Opened(model, dataset, description.out_channels, settings.batch_size, place)
+    if model.form != "dense" and settings.precision != "float32":
+        raise InputError(f"`precision` {settings.precision} does not fit {model.form} rows; leave it out.")
+    return Opened(model, dataset, description.out_channels, settings.batch_size, place, settings.precision)
 
 
 class Shard(NamedTuple):
@@ -328,6 +336,7 @@ def _manifest(settings: Embed, opened: Opened, size: int | None) -> dict[str, An
         "dataset": {"name": opened.dataset.name, **opened.dataset.fingerprint()},
         "columns": opened.width,
         "role": settings.role,
+        **({} if settings.precision == "float32" else {"precision": settings.precision}),
         "batch_size": batch,
         "shard_size": size,
         "shards": [

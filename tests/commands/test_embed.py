@@ -15,6 +15,7 @@ from graphcl.datasets import load_dataset, write_on_disk
 from graphcl.errors import InputError
 from graphcl.experiment.encoder_input import load_for
 from graphcl.loaders.resident import ResidentLoader
+from graphcl.models.quantized import quantize
 from graphcl.training.loop import embed
 from tests.commands.files import SMALL, save_untrained
 from tests.conftest import small_graphs
@@ -114,6 +115,24 @@ def test_npz(ids, encoder, tmp_path, capsys):
                 text, cut = arrays["id.text"].tobytes(), arrays["id.slices"]
                 assert [text[start:end].decode() for start, end in itertools.pairwise(cut)] == ids
     assert f" classes), features: labels; 12 numbers per graph in {out}" in capsys.readouterr().out
+
+
+def test_embeddings_in_bytes_and_bits(encoder, tmp_path, capsys):
+    """Cosines of bytes are nearly those of the embeddings; a bit says whether a number is positive."""
+    file, (_, h) = encoder[0], next(iter(encoder[1].items()))
+    data = ["--dataset", saved(small_graphs(edge_attr=True), tmp_path), "--out"]
+    for precision in ("int8", "binary"):
+        assert main([file, *data, str(tmp_path / f"{precision}.npz"), "--precision", precision]) == 0
+        assert f"numbers ({precision}) per graph" in capsys.readouterr().out
+    with np.load(tmp_path / "int8.npz") as bytes_, np.load(tmp_path / "binary.npz") as bits:
+        q, b = bytes_["h"], bits["h"]
+    assert (q.dtype, q.shape, np.abs(q).max(1).tolist()) == (np.int8, h.shape, [127] * len(h))
+    one, two = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (h, q.astype(float)))
+    np.testing.assert_allclose(two @ two.T, one @ one.T, atol=0.01)
+    np.testing.assert_array_equal(np.unpackbits(b, axis=1)[:, : h.shape[1]], h > 0)
+    assert quantize(np.zeros((1, 3))).tolist() == [[0, 0, 0]]
+    with pytest.raises(InputError, match=r"^`h` must be a matrix \[n, H\], got shape \[3\]\.$"):
+        quantize(np.zeros(3))
 
 
 def test_csv(encoder, tmp_path):
