@@ -6,6 +6,7 @@ import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
+from numbers import Number
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ class VectorDataset(GraphDataset):
 
 @sources.register("vectors", takes="vectors (.npy, .npz, .parquet), as targets of pairs")
 class Vectors(Source):
-    """Matrix of numbers, or `{"h": matrix, "id": ids}`; or a file of one, such as `graphcl embed` writes.
+    """Matrix or list of vectors, or `{"h": matrix, "id": ids}`; or a file of one, such as `graphcl embed` writes.
 
     In a .npz file, the matrix is `h`, or the only one; in a .parquet file, it is the columns `h0`, `h1`, ..., else all
     but `id`, or one column of lists. A square matrix in Python is vectors where targets are wanted, else a graph.
@@ -79,7 +80,9 @@ class Vectors(Source):
             return super().claims(source, request) and (source.suffix.lower() != ".parquet" or _holds_numbers(source))
         if isinstance(source, Mapping):
             return "h" in source
-        return request.role == "target" and getattr(source, "ndim", 0) == 2 and hasattr(source, "dtype")
+        first = source[0] if isinstance(source, list | tuple) and source else None
+        rows = isinstance(first, Number | list | tuple) or getattr(first, "ndim", 2) == 1  # one vector, or several
+        return request.role == "target" and (rows or (getattr(source, "ndim", 0) == 2 and hasattr(source, "dtype")))
 
     def usual_of_targets(self, source: Any) -> dict[str, Any]:
         """Return the settings of two towers, that of the targets for vectors."""
@@ -93,6 +96,7 @@ class Vectors(Source):
         if isinstance(rows, Tensor):
             rows = rows.detach().cpu().numpy()
         rows = rows.toarray() if hasattr(rows, "toarray") else np.asarray(rows)
+        rows = rows[None] if isinstance(source, list | tuple) and rows.ndim == 1 else rows
         return VectorDataset.of(rows, None if ids is None else np.asarray(ids).tolist())
 
 

@@ -29,7 +29,8 @@ def test_files_and_objects_hold_the_same_vectors(tmp_path):
         assert found.ids.tolist() == (IDS if source in named else [0, 1, 2, 3, 4])
         np.testing.assert_array_equal(found._data.x, ROWS)
         assert (found[1].num_nodes, found[1].num_edges) == (1, 0)
-    for source in (ROWS, torch.from_numpy(ROWS), csr_matrix(ROWS), {"h": ROWS, "id": IDS}, ROWS.astype("f8")):
+    several = (ROWS, torch.from_numpy(ROWS), csr_matrix(ROWS), {"h": ROWS, "id": IDS}, ROWS.astype("f8"))
+    for source in (*several, ROWS.tolist(), list(ROWS)):
         np.testing.assert_array_equal(load_targets(source)._data.x, ROWS)
     assert load_targets({"h": ROWS, "id": IDS}).ids.tolist() == IDS
     assert repr(load_targets(ROWS)) == "VectorDataset('vectors', 5 vectors of 3 numbers)"

@@ -199,6 +199,7 @@ def test_the_estimator_saves_and_loads_both_towers(tmp_path):
     h, z = model.transform(GRAPHS), model.transform(VECTORS, role="target")
     assert (h.shape, z.shape) == ((N, 16), (N, 16))
     np.testing.assert_allclose(model.transform(VECTORS[:1], role="target"), z[:1], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(model.transform(VECTORS[1], role="target"), z[1:2], rtol=1e-5, atol=1e-6)
     model.save(tmp_path / "model.pt")
     loaded = GraphCL.load(tmp_path / "model.pt")
     np.testing.assert_array_equal(loaded.transform(GRAPHS), h)
