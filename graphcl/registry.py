@@ -196,11 +196,19 @@ def entry_points(group: str) -> list[metadata.EntryPoint]:
     So name conflicts resolve independently of the order of installation.
     """
     points = metadata.entry_points(group=group)
-    return sorted(points, key=lambda point: (not point.value.startswith("graphcl."), _package(point), point.name))
+    own = [point for point in points if point.value.startswith("graphcl.")]
+    others = [point for point in points if point not in own]  # only their packages' metadata is read
+    return [
+        *sorted(own, key=lambda point: point.name),
+        *sorted(others, key=lambda point: (_package(point), point.name)),
+    ]
 
 
 def _package(point: metadata.EntryPoint) -> str:
-    return f"{point.dist.name} {point.dist.version}" if point.dist else point.value
+    if point.dist is None:
+        return point.value
+    read = point.dist.metadata  # parsed at each look
+    return f"{read['Name']} {read['Version']}"
 
 
 losses = Registry("loss", "graphcl.losses.formulas", group="graphcl.losses", method="two_views", repels="yes")

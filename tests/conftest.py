@@ -6,7 +6,7 @@ import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from importlib.metadata import distribution
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -39,7 +39,7 @@ def pytest_configure() -> None:
     project = (Path(__file__).parents[1] / "pyproject.toml").read_text()
     sections = re.findall(r'^\[project\.entry-points\."(.+)"\]\n((?:\w+ = .+\n)+)', project, re.MULTILINE)
     named = {(group, line.split()[0]) for group, lines in sections for line in lines.splitlines()}
-    installed = {(point.group, point.name) for point in distribution("graphcl").entry_points}
+    installed = {(point.group, point.name) for point in metadata.distribution("graphcl").entry_points}
     if not named <= installed:
         command = "rm -rf graphcl.egg-info && pip install --no-deps --no-build-isolation -e ."  # an old one hides it
         pytest.exit(f"entry points of pyproject.toml are not installed: {named - installed}; run: {command}", 3)
@@ -116,6 +116,21 @@ def generated_once():
     """Generate the data set "synthetic" once, which takes a second."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(objects, "synthetic", functools.cache(objects.synthetic))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def entry_points_once():
+    """Read the entry points of the installed packages again only if a folder of `sys.path` has changed."""
+    read_all = metadata.entry_points
+    read = functools.cache(lambda folders: read_all())
+
+    def entry_points(**given):
+        folders = [(path, os.stat(path).st_mtime_ns if os.path.isdir(path) else 0) for path in sys.path]
+        return read(tuple(folders)).select(**given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metadata, "entry_points", entry_points)
         yield
 
 

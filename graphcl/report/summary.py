@@ -35,16 +35,21 @@ _FIGURES = 20
 """Largest number of further figures of an evaluator that are printed, as a benchmark may have 128 tasks."""
 
 
-def environment(device: torch.device) -> dict[str, Any]:
-    """Return the versions, the commit, the hardware and the command line of this process, for `result.json`."""
+@functools.cache
+def _versions() -> dict[str, str]:
     versions = {"python": platform.python_version()}
     for package in ("graphcl", "torch", "torch-geometric", "scikit-learn", "scipy", "numpy", "networkx", "ogb"):
         try:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             versions[package] = "not installed"
+    return versions
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """Return the versions, the commit, the hardware and the command line of this process, for `result.json`."""
     return {
-        "versions": versions,
+        "versions": {**_versions()},
         "commit": _commit(),
         "hardware": {
             "machine": platform.machine(),
