@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from torch_geometric.data import InMemoryDataset
 
 import graphcl
 from graphcl.run import main
+from tests.conftest import small_graphs
 
 PACKAGE = Path(graphcl.__file__).parent
 
@@ -98,13 +100,41 @@ def test_losses_and_evaluation_know_nothing_of_graphs():
         assert "torch_geometric" not in path.read_text(), path
 
 
-def test_importing_the_package_loads_no_heavy_optional_library():
-    modules = "graphcl.api, graphcl.experiment.run_config, graphcl.sweep, graphcl.experiment.record.progress"
-    # PyG's loaders import pandas if it is installed.
-    code = f"import sys, torch_geometric.loader; before = {{*sys.modules}}; import {modules}; "
-    code += f"print(*[name for name in {HEAVY} if name in sys.modules and name not in before])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == []
+CORE = f"""
+import sys
+from importlib import metadata
+every = metadata.entry_points
+def others(**given):
+    points = every(**given)
+    return [point for point in points if "graphcl.extensions" not in point.value] if given else points
+metadata.entry_points = others
+sys.modules["graphcl.extensions"] = None
+import torch_geometric.loader  # imports pandas if it is installed
+before = {{*sys.modules}}
+import graphcl.api, graphcl.experiment.run_config, graphcl.sweep, graphcl.experiment.record.progress
+print("heavy:", *[name for name in {HEAVY} if name in sys.modules and name not in before], flush=True)
+from graphcl import GraphCL, load_dataset, make_config
+from graphcl.config import Config
+from graphcl.run import main
+words = ["--epochs", "1", "--seeds", "0", "--eval", "knn", "--report", "false", "--out", "run"]
+assert main(["--dataset", "own.pt", *words]) == 0
+dataset = load_dataset("own.pt")
+assert GraphCL(epochs=1, batch_size=6).fit(dataset).transform(dataset).shape == (36, 96)
+assert make_config({{"dataset": "table.csv"}}).encoder["name"] == "gin"
+assert not {{"smiles", "standardise"}} & Config.model_fields.keys()
+"""
+
+
+@pytest.fixture(scope="module")
+def core(tmp_path_factory):
+    """Return the finished process of `CORE`, which imports the core without the extensions, and then runs it."""
+    folder = tmp_path_factory.mktemp("core")
+    InMemoryDataset.save(small_graphs(), str(folder / "own.pt"))
+    return subprocess.run([sys.executable, "-c", CORE], capture_output=True, text=True, cwd=folder)
+
+
+def test_importing_the_package_loads_no_heavy_optional_library(core):
+    assert re.findall("^heavy:(.*)", core.stdout) == [""]
 
 
 def test_import_and_help_load_no_torch():
@@ -184,30 +214,10 @@ def test_the_check_of_kinds_sees_a_question():
     assert not asks('"""nodes"""\nloader.relation', *KINDS["nodes"])
 
 
-def test_the_core_trains_without_the_extensions(saved_graphs, tmp_path):
+def test_the_core_trains_without_the_extensions(core):
     """No module of the core imports one, and settings, a run and the estimator need none."""
-    code = f"""
-import sys
-from importlib import metadata
-every = metadata.entry_points
-def others(**given):
-    points = every(**given)
-    return [point for point in points if "graphcl.extensions" not in point.value] if given else points
-metadata.entry_points = others
-sys.modules["graphcl.extensions"] = None
-from graphcl import GraphCL, load_dataset, make_config
-from graphcl.config import Config
-from graphcl.run import main
-words = ["--epochs", "1", "--seeds", "0", "--eval", "knn", "--report", "false", "--out", {str(tmp_path / "run")!r}]
-assert main(["--dataset", {saved_graphs()!r}, *words]) == 0
-dataset = load_dataset({saved_graphs()!r})
-assert GraphCL(epochs=1, batch_size=6).fit(dataset).transform(dataset).shape == (36, 96)
-assert make_config({{"dataset": "table.csv"}}).encoder["name"] == "gin"
-assert not {{"smiles", "standardise"}} & Config.model_fields.keys()
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "trained encoder" in done.stdout
+    assert core.returncode == 0, core.stderr
+    assert "trained encoder" in core.stdout
 
 
 def test_few_calls_lead_from_the_command_to_the_loss(saved_graphs, tmp_path):
