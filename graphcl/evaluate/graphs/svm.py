@@ -81,7 +81,7 @@ def svm(
 
     where $h_i$ is the embedding of graph i, D its width, and var the variance of all entries of the training rows.
 
-    Memory: about 8 n^2 bytes, and up to 8 n^2 for each worker; with many classes, 14 n^2.
+    Memory: about 8 n^2 bytes, and up to 11 n^2 for each worker.
 
     Args:
         h: embedding `[n, D]`, any float dtype, any device; converted to float64 on the CPU. Without `scale`, a sparse
