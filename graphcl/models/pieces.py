@@ -47,6 +47,14 @@ def piece_sizes(count: int, size: int) -> list[int]:
     return [(count + place) // number for place in range(number)]
 
 
+def lazy(batch: Batch | LazyBatch, size: int) -> LazyBatch:
+    """Return a batch in pieces of at most `size` graphs, of nearly equal size; a `LazyBatch` has its own."""
+    if isinstance(batch, LazyBatch):
+        return batch
+    pieces = split(batch, piece_sizes(batch.num_graphs, size))
+    return LazyBatch([partial(_identity, piece) for piece in pieces], batch.num_graphs)
+
+
 def in_pieces(module: nn.Module, encode: Callable[[Batch], Tensor], batch: Batch | LazyBatch, size: int) -> Tensor:
     r"""Return the rows `encode(piece)` of all pieces of a batch, without keeping what their gradients need.
 
@@ -65,9 +73,7 @@ def in_pieces(module: nn.Module, encode: Callable[[Batch], Tensor], batch: Batch
         Gao et al., "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup", RepL4NLP 2021
         (arXiv 2101.06983). Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016 (arXiv 1604.06174).
     """
-    if isinstance(batch, Batch):
-        pieces = split(batch, piece_sizes(batch.num_graphs, size))
-        batch = LazyBatch([partial(_identity, piece) for piece in pieces], batch.num_graphs)
+    batch = lazy(batch, size)
     norms = [layer for layer in module.modules() if isinstance(layer, _BatchNorm) and layer.training]
     statistics = [buffer for norm in norms for buffer in norm.buffers(recurse=False)]
     sums = [torch.zeros_like(buffer, dtype=torch.float64) for buffer in statistics]

@@ -42,7 +42,6 @@ class TrainingSettings(Settings):
     """largest Euclidean norm of the gradient; default: no clipping"""
     micro_batch: Annotated[
         Count | None,
-        Needs("dense rows", "{value} does not fit encoder {encoder}, whose rows are {form}; leave it out"),
         Needs("larger batch", "{value} has no effect, as a batch has {batch_size} graphs; pass a smaller one"),
     ] = None
     """encode N graphs of a batch at a time, so that memory does not grow with the batch; default: all"""

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from torch_geometric.data import Batch, Data
 
 from graphcl.arguments import Positive, interval
@@ -18,6 +19,7 @@ from graphcl.extensions.sparse.index import SparseRows, shared_columns
 from graphcl.graphs.segment import group, nonzero, pointers, ranges
 from graphcl.graphs.wl import GOLDEN, first_colours, mix, refine
 from graphcl.models.contrastive import ContrastiveModel
+from graphcl.models.pieces import lazy
 from graphcl.registry import encoders
 
 FREQUENCIES, TIMES = 16, 8
@@ -137,9 +139,27 @@ class SparseModel(ContrastiveModel):
         self.width = self.projection = self.encoder.out_channels
 
     def encode(self, batch: Batch, edge_weight: Tensor | None = None) -> Any:
-        """Return the embeddings of the graphs in `batch` as `SparseRows`; `edge_weight` is not supported."""
+        """Return the embeddings of the graphs in `batch` as `SparseRows`; `edge_weight` is not supported.
+
+        Of a batch in pieces, the patterns of one piece at a time are in memory; the backward pass counts them again.
+        """
+        if not self._is_large(batch):
+            return self._rows(batch)
+        pieces = lazy(batch, self.micro_batch or 1).pieces
+        return SparseRows.cat([SparseRows(*checkpoint(self._tensors, make, use_reentrant=False)) for make in pieces])
+
+    def _tensors(self, make: Callable[[], Batch]) -> tuple[Tensor, Tensor, Tensor]:
+        rows = self._rows(make())
+        return rows.ptr, rows.column, rows.value
+
+    def _rows(self, batch: Batch) -> SparseRows:
         of_edges = batch.get("edge_attr")
         return self.encoder.rows(batch.x, batch.edge_index, batch.batch, size=batch.num_graphs, edge_attr=of_edges)
+
+    def project_views(self, view1: Batch, view2: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the first view's matrix, see `encode_both`, and that of each view, as there is no projector."""
+        z1, z2 = self.encode_both(view1, view2).split([view1.num_graphs, view2.num_graphs])
+        return z1, z1, z2
 
     def encode_both(self, view1: Batch, view2: Batch) -> Tensor:
         """Return a dense matrix of both views, `[2 B, C]`, with the inner products of their rows."""

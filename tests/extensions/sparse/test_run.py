@@ -257,6 +257,14 @@ def test_mined_negatives_train_it(graphs, file, tmp_path):
     assert not torch.equal(*weights)
 
 
+def test_pieces_give_the_weights_of_whole_batches(graphs):
+    common = {"encoder": {"name": "wl_sparse", "depth": 2}, "positives": "group", "batch_size": 16, "optimizer": "sgd"}
+    whole, pieces = (GraphCL(**common, epochs=2, lr=0.1, micro_batch=size).fit(graphs) for size in (None, 5))
+    assert bool(whole.model_.encoder.b.any())
+    for one, two in zip(whole.model_.parameters(), pieces.model_.parameters(), strict=True):
+        torch.testing.assert_close(one, two)
+
+
 def test_only_the_training_part_gives_patterns(finished, graphs):
     data = load_dataset(graphs)
     train = [graphs[row] for row in grouped_parts(data)["train"]]
