@@ -36,9 +36,11 @@ LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)#\s]+)")
 
 
 def on_config(config):
-    """Link every page to the repository, once it has an address."""
+    """Set the addresses of the repository and of the pages, which the picture of links needs, once there are any."""
     address = re.search(r'^REPOSITORY = "(.+?)"', (ROOT / "setup.py").read_text(), re.M)[1]
-    config.repo_url = None if "/OWNER/" in address else address
+    if "/OWNER/" not in address:
+        owner, name = address.split("/")[-2:]
+        config.repo_url, config.site_url = address, config.site_url or f"https://{owner}.github.io/{name}/"
     return config
 
 
