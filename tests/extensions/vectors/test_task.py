@@ -151,7 +151,7 @@ def test_mined_negatives_are_vectors_of_the_querys_place(files, tmp_path):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("graphcl.tasks.pairs.embed", lambda model, whole: (rows, None))
-        task.after_epoch(type("Epoch", (), {"epoch": 2})(), None, None, Loader)
+        task.after_epoch(type("Epoch", (), {"epoch": 2})(), task.make_model(), None, Loader)
     pair, negative = sampler.relation.negatives
     assert len(pair)
     assert ((sampler.relation.query[pair] - negative) % 4 == 0).all()
