@@ -91,6 +91,7 @@ def test_the_score_is_that_of_the_encoder_and_changes_nothing_else(tmp_path):
     assert 1 < score.figures["effective_rank"] <= found.size(1)
 
 
+@pytest.mark.filterwarnings("ignore:`evaluation.scale` has no effect")  # expected
 def test_a_run_without_labels_scores_its_rows_on_one_seed(tmp_path, capsys):
     InMemoryDataset.save(small_graphs(labelled=False), tmp_path / "mine.pt")
     own = {"dataset": str(tmp_path / "mine.pt"), **SMALL, "evaluation": {"scale": True}}

@@ -77,6 +77,7 @@ def test_a_run_reads_its_encoder_back_and_starts_others(name, tmp_path):
     assert f"{widths[1]} columns" in (tmp_path / "b" / "card.md").read_text()
 
 
+@pytest.mark.filterwarnings("ignore:the split by group has")  # expected
 def test_whole_numbers_are_scored_as_categories(tmp_path):
     found = run(dataset=saved(tmp_path, torch.int8), encoder="wl_sparse", positives="group", eval=["retrieval"],
                 epochs=1, seeds=[0], out=str(tmp_path / "run"))  # fmt: skip

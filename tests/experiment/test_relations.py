@@ -30,6 +30,8 @@ from tests.datasets.graphs import one_line
 from tests.experiment.test_resume import Killed, after_epoch, killed_in_a_line
 from tests.trials import make_model
 
+pytestmark = pytest.mark.filterwarnings("ignore:the split by (project|group) has")  # expected
+
 N = 40
 
 

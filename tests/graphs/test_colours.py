@@ -92,6 +92,7 @@ def test_partition_of_small_graphs_is_that_of_the_kernel_and_of_pyg():
     check_partition(batch.x, batch.edge_index, 4)
 
 
+@pytest.mark.filterwarnings("ignore:.*left out .*_attributes.txt")  # expected
 @pytest.mark.parametrize("name", ["MUTAG", "PTC_MR", "BZR", "PROTEINS", "NCI1", "NCI109", "IMDB-BINARY", "IMDB-MULTI"])
 def test_partition_of_real_graphs_is_that_of_the_kernel_and_of_pyg(name, mirror, tmp_path):
     data = Batch.from_data_list(list(load_dataset(name, tmp_path, mirror))[:100])

@@ -12,6 +12,8 @@ from graphcl.evaluate.on_split import check_groups_apart, group_split
 from graphcl.evaluate.scores import interval_words
 from tests.evaluate.data import blobs
 
+pytestmark = pytest.mark.filterwarnings("ignore:the split by (project|group) has")  # expected
+
 
 def pairs(n=200, noise=1.0, seed=0):
     """Return embeddings of n noisy pairs on scales that differ by column, and their groups."""

@@ -23,6 +23,8 @@ from graphcl.extensions.molecules.encoder import descriptors, ecfp4, ecfp4_count
 from graphcl.extensions.molecules.parse import molecule_graphs
 from graphcl.extensions.molecules.source import scaffold_groups, split_molecules
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*(hold no valid molecule|have no id)")  # expected
+
 SMILES = [
     "C", "CCO", "*CC", "[235U]", "[Fe+9]", "[CH3]", "F/C=C/F", "F/C=C\\F", "C[C@H](N)O", "C[C@@H](N)O", "[Na+].[Cl-]",
     "[H][H]", "FP(F)(F)(F)F", "c1ccccc1", "[NH3]->[Cu]", "[O-][N+](=O)c1cc[nH]c1", "C#N", "C1CC2CC1CC2",

@@ -12,6 +12,8 @@ from graphcl.errors import InputWarning
 from graphcl.system.arrays import decode
 from tests.datasets.graphs import one_line
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*(hold no valid molecule|have no id)")  # expected
+
 pytest.importorskip("rdkit", reason="rdkit is not installed")
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 

@@ -22,6 +22,8 @@ from sklearn.preprocessing import StandardScaler
 
 from graphcl.extensions.molecules.source import duplicates
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*(hold no valid molecule|have no id)")  # expected
+
 BAD = ["CCO", "C1CC", "CCN"]
 SMALL = {"encoder": {"name": "molecule_gine", "hidden_channels": 8, "num_layers": 2}, "epochs": 1, "batch_size": 4}
 
