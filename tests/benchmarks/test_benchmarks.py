@@ -107,6 +107,7 @@ def test_a_study_runs_its_sweep_and_takes_finished_cells(inline, monkeypatch, tm
 
 
 def test_the_pages_show_the_kept_scores():
+    import pairs
     import published
     import semi_supervised
     import wl
@@ -118,6 +119,7 @@ def test_the_pages_show_the_kept_scores():
         page = published.DOCS / f"{name}.md"
         pages[page] = pages.get(page, {}) | importlib.import_module(name).tables(studies)
     pages[published.DOCS / "founding.md"] |= semi_supervised.tables(studies)
+    pages |= {published.DOCS / f"{name}.md": pairs.tables(studies, name) for name in pairs.TABLES}
     assert len(kept.lines) == len(published.SETS)
     for page, tables in pages.items():
         for name, table in tables.items():
