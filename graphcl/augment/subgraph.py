@@ -127,13 +127,13 @@ def _adjacency(source: Tensor, target: Tensor, travel: Tensor, num_nodes: int) -
 
 def _dijkstra(start: Tensor, row: Tensor, target: Tensor, travel: Tensor) -> Tensor:
     """Return the arrival times on the CPU, by SciPy: the signals start as one, at a node that no edge leads to."""
-    from scipy.sparse import csr_array
+    from scipy.sparse import csr_matrix  # csr_array of SciPy 1.11 keeps 64-bit indices, which its dijkstra refuses
     from scipy.sparse.csgraph import dijkstra
 
     n = start.numel()
     lengths, ends = torch.cat([travel, start]), torch.cat([target, torch.arange(n)])
     rows = torch.cat([row, row[-1:] + n])
-    graph = csr_array((lengths.numpy(), ends.numpy(), rows.numpy()), shape=(n + 1, n + 1))
+    graph = csr_matrix((lengths.numpy(), ends.numpy(), rows.numpy()), shape=(n + 1, n + 1))
     return torch.from_numpy(dijkstra(graph, indices=n)[:n])
 
 
