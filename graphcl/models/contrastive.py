@@ -178,7 +178,7 @@ class ContrastiveModel(nn.Module):
         if isinstance(self.encoder, GraphEncoder):
             h = self.encoder.embed_views((view1, view2))
             if h is not None:
-                return h
+                return self._of_width(h)
         # One pass launches half as many operations but needs twice the memory. On the CPU it is slower if the views
         # exceed the cache, so large views are encoded one by one. Ranks have different numbers of nodes, so that they
         # could disagree on what is large.
@@ -271,6 +271,9 @@ class ContrastiveModel(nn.Module):
                 f"{self._name} must return one row per graph, got {list(h.shape)} for {size} graphs; wrap a node "
                 f"encoder, as in Pooled({self._name}(...), readout='sum')."
             )
+        return self._of_width(h)
+
+    def _of_width(self, h: Tensor) -> Tensor:
         if h.size(1) != self.width:
             raise InputError(f"{self._name} returns rows of width {h.size(1)}, not {self.width}; pass `out_channels=`.")
         return h

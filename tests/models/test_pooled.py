@@ -206,6 +206,8 @@ def test_encoders_and_projectors_of_a_wrong_form_get_one_line():
         one_line(lambda: ContrastiveModel(make()).encode(BATCH), *says)  # noqa: B023, called at once
     for options, says in PROJECTORS:
         one_line(lambda: ContrastiveModel(GIN(3, 8, 2), **options), says)  # noqa: B023, called at once
+    of_width = ContrastiveModel(GIN(3, 16, 2), out_channels=8)
+    one_line(lambda: of_width.project_views(BATCH, BATCH), "GIN returns rows of width 32, not 8; pass `out_channels=`.")
     anything = encoder_of("Anything", lambda *args, **kwargs: pyg.global_add_pool(args[0], kwargs["batch"]))
     for encoder in (anything, NAMED):  # other signatures are accepted
         assert ContrastiveModel(encoder).encode(BATCH).shape == (12, 3)
