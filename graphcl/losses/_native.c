@@ -1,7 +1,8 @@
 /* Unit rows and sums over tiles of similarities, in float32; `graphcl/losses/native.py` describes each loop.
  *
  * Arrays come as addresses of sizes that the Python side has checked. Loops over a row are vectorised by the compiler,
- * for the processor's vectors (`target_clones`). Nothing depends on the number of threads.
+ * for the processor's vectors (`target_clones`). Nothing depends on the number of threads, nor on where arrays are:
+ * without `omp simd`, the compiler would add a scalar loop for arrays that lie close together, which rounds differently.
  */
 #define Py_LIMITED_API 0x030A0000
 #define PY_SSIZE_T_CLEAN
@@ -62,8 +63,10 @@ EACH_PROCESSOR static void unscale(const float *unit, const float *norm, const f
     for (i64 i = 0; i < n; i++, unit += d, partner += d, out += d) {
         float slope = 0;
         for (i64 copy = 0; positive && copy < copies; copy++) slope += positive[copy * n + i];
+        SIMD(omp simd)
         for (i64 j = 0; j < d; j++) out[j] = slope * partner[j] + (grad ? grad[i * d + j] : 0);
         float along = dot(out, unit, d), factor = 1 / norm[i];
+        SIMD(omp simd)
         for (i64 j = 0; j < d; j++) out[j] = (out[j] - along * unit[j]) * factor;
     }
 }
@@ -93,6 +96,7 @@ INLINE float power(float x) {
 INLINE void exponents(const Tile *t, i64 i, float *out) {
     const float *c = t->c + i * t->columns, *p = t->p;
     float p0 = p[0], p1 = p[1], p2 = p[2], p3 = p[3], p4 = p[4], center = t->center;
+    SIMD(omp simd)
     for (i64 j = 0; j < t->columns; j++) {
         float x = c[j] - center;
         out[j] = (((p4 * x + p3) * x + p2) * x + p1) * x + p0;
@@ -169,12 +173,14 @@ INLINE void differentiate(const Tile *t, Slope row, Slope column, const float *s
                           int small, int both) {
     i64 columns = t->columns;
     float *factor = work + columns, s0 = s[0], s1 = s[1], s2 = s[2], s3 = s[3], center = t->center;
+    SIMD(omp simd)
     for (i64 j = 0; j < columns; j++) factor[j] = both && small ? column.upstream[j] * power(-column.total[j]) : 0;
     for (i64 i = 0; i < t->rows; i++, grad += columns) {
         const float *c = t->c + i * columns;
         float up = row.upstream[i], total = isinf(row.total[i]) ? 0 : row.total[i];
         if (small) up *= power(-total);
         exponents(t, i, work);
+        SIMD(omp simd)
         for (i64 j = 0; j < columns; j++) {
             float x = c[j] - center, slope = ((s3 * x + s2) * x + s1) * x + s0, weight;
             if (small) weight = power(work[j]) * (up + factor[j]);
