@@ -29,10 +29,15 @@ def takes(*tensors: Tensor) -> bool:
     """
     return (
         enabled
-        and all(type(z) in _PLAIN and z.dtype == torch.float32 and z.device.type == "cpu" for z in tensors)
+        and all(type(z) in _PLAIN and z.dtype == torch.float32 and z.is_cpu and not z.is_neg() for z in tensors)
         and not torch.compiler.is_compiling()
         and torch._C._functorch.peek_interpreter_stack() is None
     )
+
+
+def is_batched(grad: Tensor) -> bool:
+    """Return whether `grad` stands for several gradients, as in `torch.autograd.grad(..., is_grads_batched=True)`."""
+    return torch._C._functorch.is_batchedtensor(grad) or torch._C._functorch.is_legacy_batchedtensor(grad)
 
 
 def unit(z1: Tensor, z2: Tensor, copies: int) -> tuple[Tensor, Tensor, Tensor, Tensor, bool]:

@@ -199,7 +199,8 @@ class _UnitViews(torch.autograd.Function):
         _: Any,
     ) -> tuple[Tensor | None, ...]:
         *units, norm = ctx.saved_tensors
-        if grad_norm is None and not torch.is_grad_enabled():
+        upstream = [grad for grad in (grad1, grad2, grad_positive) if grad is not None]
+        if grad_norm is None and not torch.is_grad_enabled() and not any(map(native.is_batched, upstream)):
             return *native.unit_slopes(units, norm, (grad1, grad2), grad_positive, ctx.needs_input_grad), None
         slopes: list[Tensor | None] = [grad1, grad2]
         if grad_positive is not None:

@@ -139,14 +139,20 @@ class _TiledSums(torch.autograd.Function):
         sums = replace(ctx.sums, comparison=replace(ctx.sums.comparison, sets=sets), held=held)
         upstream = grad_means if sums.expected else grad_totals
         with without_autocast(totals):
-            if not torch.is_grad_enabled():
+            batched = ctx.dense and native.is_batched(upstream)
+            if not torch.is_grad_enabled() and not batched:
                 return None, *ctx.differentiate_tiles(sums, totals, upstream, needed)
             if not ctx.dense:  # `create_graph=True` would return a constant
                 raise RuntimeError("the tiled engine has no second derivative; pass `engine='dense'` to the loss.")
-            row = sums.comparison.row()
+            with torch.enable_grad():
+                row, exponents = sums.comparison.row(), sums.exponents
+                outputs = [row.expectation(p)[0] if sums.expected else row.logsumexp(p(row.value)) for p in exponents]
             sources = [rows for rows, wanted in zip(sets, needed, strict=True) if wanted]
-            outputs = [row.expectation(p)[0] if sums.expected else row.logsumexp(p(row.value)) for p in sums.exponents]
-            slopes = iter(torch.autograd.grad(outputs, sources, [*upstream], create_graph=True, allow_unused=True))
+            # The sum of an exponent without a differentiated part is a constant.
+            terms = [(out, up) for out, up in zip(outputs, upstream, strict=True) if out.requires_grad]
+            of_terms, gradients = zip(*terms, strict=True)
+            more = {"create_graph": torch.is_grad_enabled(), "allow_unused": True}
+            slopes = iter(torch.autograd.grad(of_terms, sources, gradients, **more))
             return None, *(next(slopes) if wanted else None for wanted in needed)
 
 

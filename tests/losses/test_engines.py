@@ -301,6 +301,7 @@ def test_gradients_in_training(small_tiles, views, name):
     [
         ("infonce", {"negatives": "all"}),
         ("infonce", {"temperature": 0.01}),
+        ("adnce", {}),
         ("adnce", {"detach_weight": False}),
         ("alpha_cl", {"symmetric": False}),
         ("moco", {}),
@@ -323,7 +324,9 @@ def test_compiled_loops_equal_operations_of_torch(monkeypatch, views, name, own)
         again = torch.autograd.grad(value, leaves, retain_graph=True)  # by the loops
         second = torch.autograd.grad(sum((slope * slope.detach().sin()).sum() for slope in slopes), leaves)
         mapped = torch.func.grad(lambda a, b=leaves[1], more=own | queue_part: losses[name](a, b, **more))(leaves[0])
-        results.append([value.detach(), *slopes, *again, *second, mapped])
+        terms = losses[name](*leaves, **own | queue_part, reduction="none")
+        of_terms = torch.autograd.grad(terms, leaves[0], torch.eye(len(terms)), is_grads_batched=True)
+        results.append([value.detach(), *slopes, *again, *second, mapped, *of_terms])
     for got, want in zip(*results, strict=True):
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4 * want.abs().max().item())
 
