@@ -1,10 +1,13 @@
-"""Compare an epoch of GraphCL with PyGCL's: python benchmarks/pygcl.py --mirror ~/tu
+"""Compare an epoch of GraphCL with PyGCL's and with a plain loop of PyG: python benchmarks/pygcl.py --mirror ~/tu
 
 PyGCL (pip install --no-deps PyGCL) has no encoder of its own. As in its example of GraphCL, the encoder is a GIN of two
 layers of width 32 with BatchNorm, made of PyG's layers, one view is the graph itself, and the other changes a tenth by
 one of node dropping, feature masking and edge removing; views and loss are PyGCL's classes. The example also encodes
-the graph without augmentation in every step and discards the result ("as released"); the second row leaves this out.
-Both pipelines have the same widths, ratios, temperature, batch size and optimiser. Their epochs alternate in one
+the graph without augmentation in every step and discards the result ("released"); "two passes" leaves this out. The
+plain loop is what somebody writes by hand: PyG's `DataLoader` and `GINConv`, node dropping by `subgraph` in one view, a
+dense InfoNCE. It is compared with the same single augmentation of ours.
+
+All have the same widths, ratios, temperature, batch size and optimiser. Epochs of the compared sides alternate in one
 process; the figures are medians, without the first two epochs.
 """
 
@@ -21,10 +24,12 @@ from unittest.mock import MagicMock
 
 import timing
 import torch
+from pyg_pipeline import info_nce
 from timing import machine, number, timed, told
 from torch import nn
 from torch_geometric.loader import DataLoader
 from torch_geometric.nn import GINConv, global_add_pool
+from torch_geometric.utils import subgraph
 
 from graphcl import GIN, ContrastiveModel, Loss, TwoViews, load_dataset, make_loader, train
 from graphcl.augment import EdgeDrop, FeatureMask, NodeDrop, OneOf
@@ -47,11 +52,11 @@ class Encoder(nn.Module):
         wide = HIDDEN * LAYERS
         self.projector = nn.Sequential(nn.Linear(wide, wide), nn.ReLU(inplace=True), nn.Linear(wide, wide))
 
-    def forward(self, x, edge_index, batch):
+    def forward(self, x, edge_index, batch, size=None):
         pools = []
         for conv, norm in zip(self.convs, self.norms, strict=True):
             x = norm(conv(x, edge_index).relu())
-            pools.append(global_add_pool(x, batch))
+            pools.append(global_add_pool(x, batch, size))
         return torch.cat(pools, dim=1)
 
 
@@ -89,35 +94,63 @@ def pygcl_epoch(dataset, as_released, batch_size=BATCH, device="cpu"):
     return epoch
 
 
-def compare(dataset, repeats, batch_size=BATCH, device="cpu", capture=False):
-    """Return the median seconds of an epoch by `graphcl.train`, by PyGCL as released and by PyGCL with two passes."""
+def plain_epoch(dataset, batch_size=BATCH, device="cpu"):
+    """Return a function that runs one epoch by a plain loop of PyG."""
+    encoder = Encoder(dataset.num_features).to(device)
+    optimiser = torch.optim.Adam(encoder.parameters(), lr=LEARNING_RATE)
+    loader = DataLoader(dataset, batch_size=batch_size, shuffle=True)
+
+    def project(x, edge_index, batch, size):
+        return encoder.projector(encoder(x, edge_index, batch, size))
+
+    def epoch():
+        for data in loader:
+            data = data.to(device)
+            keep = torch.rand(data.num_nodes, device=device) >= RATIO
+            edge_index, _ = subgraph(keep, data.edge_index, relabel_nodes=True, num_nodes=data.num_nodes)
+            z1 = project(data.x, data.edge_index, data.batch, data.num_graphs)
+            z2 = project(data.x[keep], edge_index, data.batch[keep], data.num_graphs)
+            optimiser.zero_grad()
+            info_nce(z1, z2).backward()
+            optimiser.step()
+
+    return epoch
+
+
+def compare(dataset, repeats, second, others, batch_size=BATCH, device="cpu", capture=False):
+    """Return the median seconds of an epoch by `graphcl.train`, with `second` on one view, and of each of `others`."""
     model = ContrastiveModel(GIN(dataset.num_features, hidden_channels=HIDDEN, num_layers=LAYERS)).to(device)
     method = TwoViews(model, Loss("infonce", temperature=TEMPERATURE))
     loader = make_loader(dataset, batch_size, shuffle=True, device=device)
-    second = OneOf([NodeDrop(RATIO), FeatureMask(RATIO), EdgeDrop(RATIO)])
-    others = [pygcl_epoch(dataset, each, batch_size, device) for each in (True, False)]
-    found, start = [], 0.0
+    seconds, start = [], 0.0
 
     def after_epoch(_):
         nonlocal start
         # `train` waits for the device at the end of an epoch
-        found.append([timing.clock() - start, *(timed(each, device) for each in others)])
+        seconds.append([timing.clock() - start, *(timed(epoch, device) for epoch in others)])
         start = timing.clock()
 
     settings = {"lr": LEARNING_RATE, "capture": capture, "callbacks": [after_epoch]}
     train(method, loader, "identity", second, epochs=repeats + 2, **settings)
-    return map(statistics.median, zip(*found[2:], strict=True))
+    return map(statistics.median, zip(*seconds[2:], strict=True))
 
 
-def measure(name, given, threads, capture=False):
+def measure(name, arguments, threads, capture=False):
     """Return the row of a set."""
     torch.set_num_threads(threads)
     # CPU time of one thread depends less on other programs
-    timing.clock = time.process_time if threads == 1 and given.device == "cpu" else time.perf_counter
-    dataset = load_dataset(name, given.data_root, given.mirror)
-    found = compare(dataset, given.repeats, given.batch_size, given.device, capture)
-    seconds = dict(zip(("graphcl", "released", "two_passes"), found, strict=True))
-    return {"set": name, "threads": threads, "clock": timing.clock.__name__, "captured": capture} | seconds
+    timing.clock = time.process_time if threads == 1 and arguments.device == "cpu" else time.perf_counter
+    dataset = load_dataset(name, arguments.data_root, arguments.mirror)
+    repeats = max(arguments.repeats, arguments.graphs // len(dataset))
+    device = arguments.batch_size, arguments.device
+    one_of = OneOf([NodeDrop(RATIO), FeatureMask(RATIO), EdgeDrop(RATIO)])
+    pygcl = [pygcl_epoch(dataset, as_released, *device) for as_released in (True, False)]
+    seconds = compare(dataset, repeats, one_of, pygcl, *device, capture)
+    plain = compare(dataset, repeats, NodeDrop(RATIO), [plain_epoch(dataset, *device)], *device, capture)
+    row = dict(
+        zip(("graphcl", "released", "two_passes", "graphcl_node_drop", "plain"), [*seconds, *plain], strict=True)
+    )
+    return {"set": name, "threads": threads, "clock": timing.clock.__name__, "captured": capture} | row
 
 
 def page(rows):
@@ -125,12 +158,15 @@ def page(rows):
     lines = []
     for name in dict.fromkeys(row["set"] for row in rows):
         one, two = (row for threads in (1, 2) for row in rows if (row["set"], row["threads"]) == (name, threads))
-        ratios = [f"x {row[key] / row['graphcl']:.2f}" for row in (one, two) for key in ("released", "two_passes")]
-        lines.append(
-            f"| {name} | {number(one['graphcl'])} | {number(one['released'])} ({ratios[0]}) "
-            f"| {number(one['two_passes'])} ({ratios[1]}) | {ratios[2]}, {ratios[3]} |"
-        )
+        cells = [number(one["graphcl"]), *(" / ".join(f"{ratio:.2f}" for ratio in ratios(row)) for row in (one, two))]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def ratios(row):
+    """Return the time of PyGCL as released, of PyGCL with two passes and of the plain loop, divided by graphcl's."""
+    ours = {"released": "graphcl", "two_passes": "graphcl", "plain": "graphcl_node_drop"}
+    return [row[name] / row[side] for name, side in ours.items()]
 
 
 def main():
@@ -139,19 +175,22 @@ def main():
     parser.add_argument("--mirror")
     parser.add_argument("--data-root", default="datasets")
     parser.add_argument("--threads", type=int, nargs="+", default=(1, 2))
-    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--repeats", type=int, default=9, help="epochs to time; small sets have more")
+    parser.add_argument("--graphs", type=int, default=20_000, help="graphs in all timed epochs of a small set")
     parser.add_argument("--batch-size", type=int, default=BATCH)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, help="JSON file of the rows, such as benchmarks/results/pygcl.json")
-    given = parser.parse_args()
-    rows, about = [], machine(max(given.threads))
-    for name, threads, capture in product(given.datasets, given.threads, (False, True)):
-        if capture and given.device == "cpu":
+    arguments = parser.parse_args()
+    rows, about = [], machine(max(arguments.threads))
+    for name, threads, capture in product(arguments.datasets, arguments.threads, (False, True)):
+        if capture and arguments.device == "cpu":
             continue
-        rows.append(measure(name, given, threads, capture))
+        rows.append(measure(name, arguments, threads, capture))
         print(json.dumps(rows[-1]), flush=True)
-        if given.out:
-            given.out.write_text(json.dumps({"machine": about, "rows": rows}, indent=1) + "\n")
+        if arguments.out:
+            arguments.out.write_text(json.dumps({"machine": about, "rows": rows}, indent=1) + "\n")
+    if {1, 2} <= set(arguments.threads) and arguments.device == "cpu":
+        print(page(rows))
     print(told(about))
 
 
