@@ -2,7 +2,6 @@
 
 python benchmarks/scaling.py           # the table for H200s, from published figures of the hardware
 python benchmarks/scaling.py --check   # the same model on this machine: one process, and two over gloo
-python benchmarks/scaling.py --graphs  # time and memory of kernels, indices and evaluators over the number of graphs
 
 A step of a rank with n graphs, R ranks, N = R n: the encoder on two views; gathering the other ranks' projections
 [N, D] of both; own anchors against all N rows, both directions; the backward of all that; averaging the gradients.
@@ -10,7 +9,6 @@ A step of a rank with n graphs, R ranks, N = R n: the encoder on two views; gath
 
 import argparse
 import json
-import math
 import os
 import statistics
 import subprocess
@@ -185,84 +183,9 @@ def timed(work, dist) -> float:
     return statistics.median(found)
 
 
-def graphs() -> None:
-    """Print CPU seconds and the growth of memory at its peak, one thread, over the number of graphs; with exponents."""
-    import torch
-
-    torch.set_num_threads(1)
-    sizes = (1_000, 3_000, 10_000, 30_000, 100_000)
-    print("| part | " + " | ".join(f"{n:,}" for n in sizes) + " | exponents |\n" + "|---" * (len(sizes) + 2) + "|")
-    measured: dict[str, list[tuple[int, float, float]]] = {}
-    measure(100)  # imports
-    for n in sizes:
-        for name, figures in measure(n).items():
-            measured.setdefault(name, []).append((n, *figures))
-    for name, rows in measured.items():
-        (small, *before), (large, *after) = rows[-2:]
-        exponents = [math.log(two / one) / math.log(large / small) for one, two in zip(before, after, strict=True)]
-        cells = [f"{seconds:.2g} s, {megabytes:.0f} MB" for _, seconds, megabytes in rows]
-        cells += ["-"] * (len(sizes) - len(rows))
-        print(f"| {name} | {' | '.join(cells)} | {exponents[0]:.2f}, {exponents[1]:.2f} |", flush=True)
-
-
-def measure(n: int) -> dict[str, tuple[float, float]]:
-    """Return the CPU seconds and the growth in MB of each part on `n` graphs, trees of 60 nodes."""
-    import numpy as np
-    import torch
-    from sparse_index import LABELS, trees
-
-    from graphcl.evaluate import knn, logreg, svm
-    from graphcl.extensions.sparse.encoder import WLSparse
-    from graphcl.extensions.sparse.index import SparseIndex
-    from graphcl.graphs.wl import histogram, numbered, unary
-    from graphcl.system.memory import release_freed_memory
-
-    rng, encoder = np.random.default_rng(0), WLSparse(LABELS)
-    y = rng.integers(0, 2, n)
-    h = rng.normal(size=(n, COLUMNS)) + y[:, None] / 8
-    batch = trees(n, torch.Generator().manual_seed(0))
-    small = {"folds": 3, "inner_folds": 2, "workers": 1}
-    kept = {}
-
-    def features() -> None:
-        for colours in numbered(batch.x.argmax(1).numpy(), batch.edge_index.numpy(), 5):
-            unary(histogram(colours, batch.batch.numpy()))
-
-    @torch.no_grad()
-    def rows() -> None:
-        kept["rows"] = encoder.rows(batch.x, batch.edge_index, batch.batch, size=n)
-
-    steps = {
-        "WL and WL-OA features, depth 5": features,
-        "sparse rows of WL patterns": rows,
-        "sparse index, addition": lambda: kept.update(index=SparseIndex(kept["rows"])),
-        "sparse index, search of 10": lambda: kept["index"].search(kept["rows"][:10], 10),
-        "logreg, 3 x 2 folds": lambda: logreg(h, y, **small),
-        "knn, 3 x 2 folds": lambda: knn(h, y, **small),
-        "svm, 3 x 2 folds, C = 1": lambda: svm(h, y, **small, grid=(1.0,)),
-    }
-    found = {}
-    for name, step in steps.items():
-        if n > 10_000 and name.startswith(("knn", "svm")):  # quadratic
-            continue
-        release_freed_memory()
-        Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
-        before, start = resident("VmRSS"), time.process_time()
-        step()
-        found[name] = (time.process_time() - start, max(resident("VmHWM") - before, 0.1))
-    return found
-
-
-def resident(field: str) -> float:
-    """Return a field of this process's status in MB."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{field}:"))
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="measure on this machine")
-    parser.add_argument("--graphs", action="store_true", help="measure over the number of graphs (Linux)")
     parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    (rank if given.rank else check if given.check else graphs if given.graphs else table)()
+    rank() if given.rank else check() if given.check else table()
