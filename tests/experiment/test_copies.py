@@ -175,7 +175,7 @@ def test_hard_negatives_are_mined_among_all_graphs_also_if_a_sample_is_scored(sc
     monkeypatch.setattr(pairs, "mine_hard_negatives", lambda h, *a, **o: mined.append(h) or mine(h, *a, **o))
     chosen = config(**scored, positives="group", hard_negatives=1, epochs=2, lr=1e-12, frozen_bn=True)
     found = run_seed(chosen, load_dataset(graphs))
-    torch.testing.assert_close(mined[0], found.h)
+    torch.testing.assert_close(torch.as_tensor(mined[0]), found.h)
 
 
 def test_no_evaluator_scores_nothing(saved_graphs, tmp_path, capsys):
