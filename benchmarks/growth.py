@@ -1,10 +1,10 @@
 """Measure how time and memory grow: python benchmarks/growth.py
 
 Loss over the batch, an epoch, an evaluator, WL patterns and the sparse index over the number of graphs, augmentations
-over the size of a graph. Each case has a process of its own with one thread: CPU seconds (median of three or more, of long ones one) and
-MB of the first call, above imports and input. An exponent is the slope of the logarithms over the largest sizes, those
-of the last factor of ten. Writes benchmarks/results/growth.json, docs/figures/growth.svg, and prints the table of
-docs/speed.md.
+over the size of a graph. Each case has a process of its own with one thread: CPU seconds (median of three or more, of
+long ones one) and MB of the first call, above imports and input. An exponent is the slope of the logarithms over the
+largest sizes, those of the last factor of ten. Writes benchmarks/results/growth.json, docs/figures/growth.svg, and
+prints the table of docs/speed.md.
 """
 
 from __future__ import annotations

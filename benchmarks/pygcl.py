@@ -154,11 +154,11 @@ def measure(name, arguments, threads, capture=False):
 
 
 def page(rows):
-    """Return the table of docs/speed.md: seconds of one thread, and the ratios to graphcl with one and two threads."""
+    """Return the table of docs/speed.md: seconds of one thread, and the ratios to graphcl by number of threads."""
     lines = []
     for name in dict.fromkeys(row["set"] for row in rows):
-        one, two = (row for threads in (1, 2) for row in rows if (row["set"], row["threads"]) == (name, threads))
-        cells = [number(one["graphcl"]), *(" / ".join(f"{ratio:.2f}" for ratio in ratios(row)) for row in (one, two))]
+        of_set = sorted((row for row in rows if row["set"] == name), key=lambda row: row["threads"])
+        cells = [number(of_set[0]["graphcl"]), *(" / ".join(f"{x:.2f}" for x in ratios(row)) for row in of_set)]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -189,8 +189,7 @@ def main():
         print(json.dumps(rows[-1]), flush=True)
         if arguments.out:
             arguments.out.write_text(json.dumps({"machine": about, "rows": rows}, indent=1) + "\n")
-    if {1, 2} <= set(arguments.threads) and arguments.device == "cpu":
-        print(page(rows))
+    print(page(rows))
     print(told(about))
 
 
