@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from timing import machine, number
+from timing import machine
 
 ROOT = Path(__file__).parents[1]
 RESULT, FIGURE = ROOT / "benchmarks" / "results" / "growth.json", ROOT / "docs" / "figures" / "growth.svg"
@@ -184,11 +184,15 @@ def page(rows: list[dict[str, Any]]) -> str:
         if own:
             first, last = own[0], own[-1]
             slopes = [exponent(own, key) for key in ("seconds", "mb")]
-            seconds, mb = (f"{number(first[key])} to {number(last[key])}" for key in ("seconds", "mb"))
+            seconds, mb = (f"{_short(first[key])} to {_short(last[key])}" for key in ("seconds", "mb"))
             sizes = f"{over}, {first['n']:,} to {last['n']:,}"
             memory = f"{slopes[1]:.2f}" if last["mb"] > 20 else ""
             lines.append(f"| {name} | {sizes} | {seconds} | {slopes[0]:.2f} | {mb} | {memory} |")
     return "\n".join(lines)
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}"
 
 
 def draw(rows: list[dict[str, Any]]) -> str:
@@ -197,7 +201,7 @@ def draw(rows: list[dict[str, Any]]) -> str:
 
     kinds = list(dict.fromkeys(over for *_, over in CASES.values()))
     with style():
-        figure, axes = panels(len(kinds), 3.3, 2.9)
+        figure, axes = panels(len(kinds), 3.3, 3.1)
         for axis, kind in zip(axes, kinds, strict=True):
             names = [name for name, case in CASES.items() if case[3] == kind]
             for position, name in enumerate(names):
@@ -205,7 +209,7 @@ def draw(rows: list[dict[str, Any]]) -> str:
                 colour, marker = COLOURS[position % 7], MARKERS[position // 7]
                 axis.loglog(sizes, seconds, color=colour, marker=marker, markersize=3, label=name)
             axis.set_xlabel(kind)
-            axis.legend(fontsize=6.5)
+            axis.legend(fontsize=6.5, ncol=3, loc="lower center", bbox_to_anchor=(0.5, 1), columnspacing=1)
         axes[0].set_ylabel("CPU seconds, one thread")
     return to_svg(figure)
 

@@ -188,6 +188,13 @@ def test_the_page_has_the_figures_beside_pygcl():
     assert pygcl.page(rows) in (BENCHMARKS.parent / "docs" / "speed.md").read_text()
 
 
+def test_the_page_has_the_figures_of_growth():
+    import growth
+
+    rows = json.loads(growth.RESULT.read_text())["rows"]
+    assert growth.page(rows) in (BENCHMARKS.parent / "docs" / "speed.md").read_text()
+
+
 def test_the_losses_on_a_gpu_in_a_dry_run(capsys):
     import losses_gpu
 
