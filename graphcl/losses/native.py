@@ -27,10 +27,11 @@ def takes(*tensors: Tensor) -> bool:
 
     They read memory, so tensors that stand for others are refused: in `torch.compile`, `torch.func` and subclasses.
     """
+    if torch.compiler.is_compiling():  # first, as `is_neg` would break the graph
+        return False
     return (
         enabled
         and all(type(z) in _PLAIN and z.dtype == torch.float32 and z.is_cpu and not z.is_neg() for z in tensors)
-        and not torch.compiler.is_compiling()
         and torch._C._functorch.peek_interpreter_stack() is None
     )
 
