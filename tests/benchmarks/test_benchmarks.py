@@ -186,6 +186,9 @@ def test_the_page_has_the_figures_beside_pygcl():
 
     rows = json.loads((BENCHMARKS / "results" / "pygcl.json").read_text())["rows"]
     assert pygcl.page(rows) in (BENCHMARKS.parent / "docs" / "speed.md").read_text()
+    ratios = [ratio for row in rows for ratio in pygcl.ratios(row)]
+    readme = (BENCHMARKS.parent / "README.md").read_text()
+    assert f"take {min(ratios):.1f} to {max(ratios):.1f} times as long" in readme
 
 
 def test_the_page_has_the_figures_of_growth():
