@@ -118,7 +118,7 @@ class GraphEncoder(nn.Module):
     def embed_views(self, views: Sequence[Batch]) -> Tensor | None:
         """Return the embeddings `[B, H]` of the graphs of all views from one pass that needs no concatenated views.
 
-        BatchNorm treats each view separately. None, the default, if there is no such pass for these views.
+        BatchNorm treats each view separately. Return None, the default, if these views do not support such a pass.
         """
         return None
 

@@ -82,7 +82,7 @@ class HubModel:
                 local_files_only.
 
         Raises:
-            InputError: there is no such folder or repository, the hub cannot be reached, or see `load`.
+            InputError: folder or repository not found, the hub cannot be reached, or see `load`.
         """
         folder = Path(name_or_folder).expanduser()
         if not folder.is_dir():
@@ -106,7 +106,7 @@ class HubModel:
 
 
 def read_card(path: str | os.PathLike[str]) -> str | None:
-    """Return the card that a run or `save_pretrained` wrote beside an encoder; None if there is none."""
+    """Return the card in the folder of an encoder, written by a run or `save_pretrained`; None if not found."""
     folder = Path(path).expanduser()
     folder = folder.parent if folder.name == FILES[0] else folder
     for file in (folder / "card.md", folder / "README.md"):
